@@ -1,0 +1,115 @@
+//! The API formats that clients speak. A format names the path, the envelope of errors and how a stream begins.
+
+use std::fmt;
+
+/// One API format of the data plane; the label is the `api` value of metrics, records and `rondo explain`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Api {
+    /// `POST /v1/chat/completions`
+    OpenaiChat,
+    /// `POST /v1/completions`
+    OpenaiCompletions,
+    /// `POST /v1/responses`
+    OpenaiResponses,
+    /// `POST /v1/embeddings`
+    OpenaiEmbeddings,
+    /// `POST /v1/messages`
+    AnthropicMessages,
+    /// `POST /v1/messages/count_tokens`
+    AnthropicCountTokens,
+    /// `POST /v1beta/models/{model}:{verb}`
+    Gemini,
+}
+
+/// The family decides the envelope of errors that the gateway makes and the credentials header clients use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// `{"error":{"message","type","param","code"}}`
+    Openai,
+    /// `{"type":"error","error":{"type","message"}}`
+    Anthropic,
+    /// `{"error":{"code","message","status","details"}}`
+    Gemini,
+}
+
+impl Api {
+    /// Every format, in the order of the documentation.
+    pub const ALL: [Api; 7] = [
+        Api::OpenaiChat,
+        Api::OpenaiCompletions,
+        Api::OpenaiResponses,
+        Api::OpenaiEmbeddings,
+        Api::AnthropicMessages,
+        Api::AnthropicCountTokens,
+        Api::Gemini,
+    ];
+
+    /// The label used in metrics, records, logs and on the command line.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Api::OpenaiChat => "openai_chat",
+            Api::OpenaiCompletions => "openai_completions",
+            Api::OpenaiResponses => "openai_responses",
+            Api::OpenaiEmbeddings => "openai_embeddings",
+            Api::AnthropicMessages => "anthropic_messages",
+            Api::AnthropicCountTokens => "anthropic_count_tokens",
+            Api::Gemini => "gemini",
+        }
+    }
+
+    /// The format with this label.
+    pub fn from_label(label: &str) -> Option<Api> {
+        Api::ALL.into_iter().find(|api| api.label() == label)
+    }
+
+    /// Whose envelope the client expects.
+    pub const fn family(self) -> Family {
+        match self {
+            Api::OpenaiChat
+            | Api::OpenaiCompletions
+            | Api::OpenaiResponses
+            | Api::OpenaiEmbeddings => Family::Openai,
+            Api::AnthropicMessages | Api::AnthropicCountTokens => Family::Anthropic,
+            Api::Gemini => Family::Gemini,
+        }
+    }
+
+    const fn bit(self) -> u16 {
+        1 << (self as u16)
+    }
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// The API formats that one provider speaks natively.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ApiSet(u16);
+
+impl ApiSet {
+    /// No format.
+    pub const EMPTY: ApiSet = ApiSet(0);
+
+    /// A set of the given formats.
+    pub const fn of(apis: &[Api]) -> ApiSet {
+        let (mut bits, mut rest) = (0, apis);
+        while let [first, tail @ ..] = rest {
+            bits |= first.bit();
+            rest = tail;
+        }
+        ApiSet(bits)
+    }
+
+    /// Whether the format is in the set.
+    pub const fn contains(self, api: Api) -> bool {
+        self.0 & api.bit() != 0
+    }
+
+    /// The formats of the set in the order of the documentation.
+    pub fn iter(self) -> impl Iterator<Item = Api> {
+        Api::ALL.into_iter().filter(move |api| self.contains(*api))
+    }
+}

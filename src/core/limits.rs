@@ -1,0 +1,45 @@
+//! Every bound that is a constant of the code, with the reason for its size. Settings have theirs in `config/defaults.rs`.
+
+use std::time::Duration;
+
+/// Rounds that any operation can have. Two: the first, and one after a wait (R-B3). More would be a retry loop in disguise.
+pub const ROUNDS_MAX: u8 = 2;
+/// Longest wait between rounds that a configuration may ask for (R-S2). Beyond a minute the caller is the better place to wait.
+pub const WAIT_MAX: Duration = Duration::from_millis(60_000);
+/// Narrowest spread of waiters with one Retry-After (R-S14): below this a fleet still arrives as one burst.
+pub const JITTER_WIDTH_MIN: Duration = Duration::from_millis(50);
+/// Widest spread (R-S14): more only adds latency.
+pub const JITTER_WIDTH_MAX: Duration = Duration::from_millis(500);
+/// Delay assumed for a rejection without a usable directive (R-S13): long enough for a per-second window to move on.
+pub const PUSHBACK_DEFAULT: Duration = Duration::from_millis(250);
+/// Longest delay that is told apart; what is longer saturates here (2^53 - 1 ms, the largest integer every JSON reader keeps).
+pub const PUSHBACK_MAX: Duration = Duration::from_millis(9_007_199_254_740_991);
+/// What an attempt needs at least after a wait (R-S10). A send that cannot finish a TLS handshake and a header is not worth a wait.
+pub const ATTEMPT_ALLOWANCE_MIN: Duration = Duration::from_millis(250);
+/// Operations of one route that may sleep at once (R-B6). Each is a send to come; a throttled provider should not meet more at its reopening.
+pub const WAITERS_PER_ROUTE_MAX: u16 = 256;
+/// Bytes of held bodies of one route's sleepers (R-B6): a quarter of the default process limit.
+pub const WAITING_BYTES_PER_ROUTE_MAX: u64 = 128 << 20;
+/// Bytes of an error body that are read, classified and kept (R-A2, R-D2). Provider errors are a few KiB.
+pub const REPLY_BODY_MAX: usize = 64 << 10;
+/// How long an error body may take after its header before it is classified by what is there (R-A2).
+pub const ERROR_BODY_TIME_MAX: Duration = Duration::from_millis(250);
+/// Bytes of a good stream that are held while looking for its first meaningful event (R-A4).
+pub const PEEK_BYTES_MAX: usize = 64 << 10;
+/// How long a good stream is held after its first byte (R-A4). At the bound it commits: fail open.
+pub const PEEK_TIME_MAX: Duration = Duration::from_millis(750);
+/// Bytes read from a discarded response so that its connection can be used again.
+pub const DRAIN_BYTES_MAX: usize = 64 << 10;
+/// Time spent on that.
+pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
+/// Targets of one route. The tried set is a bit set of this width.
+pub const TARGETS_PER_ROUTE_MAX: usize = 64;
+/// Sends that a configuration may allow one operation.
+pub const SENDS_MAX: u32 = 256;
+/// Operations kept for the admin page.
+pub const RECENT_OPERATIONS_MAX: usize = 1024;
+
+const _: () = assert!(JITTER_WIDTH_MIN.as_millis() < JITTER_WIDTH_MAX.as_millis());
+const _: () = assert!(PUSHBACK_DEFAULT.as_millis() < WAIT_MAX.as_millis());
+const _: () = assert!(SENDS_MAX as usize >= TARGETS_PER_ROUTE_MAX * ROUNDS_MAX as usize);
+const _: () = assert!(TARGETS_PER_ROUTE_MAX <= u64::BITS as usize);

@@ -1,0 +1,4 @@
+//! Rondo: a gateway with bounded, replay-safe failover between applications and model providers.
+
+pub mod core;
+pub mod policy;

@@ -1,0 +1,13 @@
+//! Compiled, immutable rules and the shared counters that they consult. No clock, no I/O; atomics are the only state.
+//!
+//! A [`snapshot::Snapshot`] is what one reload produced. An operation keeps the snapshot it began with.
+
+pub mod admission;
+pub mod buffered;
+pub mod cooldown;
+pub mod provider;
+pub mod route;
+pub mod routing;
+pub mod secret;
+pub mod snapshot;
+mod sync;

@@ -1,0 +1,89 @@
+//! One configured provider: where it is, how it is spoken to, with which keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::secret::Secret;
+use crate::core::api::ApiSet;
+
+/// A configured provider.
+#[derive(Debug, Clone)]
+pub struct Provider {
+    /// Name in the configuration.
+    pub name: Arc<str>,
+    /// Name of the adapter in `providers::registry`, e.g. `openai`.
+    pub adapter: &'static str,
+    /// API formats it speaks natively; copied from the adapter when the snapshot is compiled.
+    pub speaks: ApiSet,
+    /// Where it is.
+    pub base: BaseUrl,
+    /// Who owns retries (R-P1).
+    pub ownership: Ownership,
+    /// Bare statuses that the operator declares authoritative and pre-execution.
+    pub trust_status: Vec<u16>,
+    /// Time limits of an attempt.
+    pub timeouts: Timeouts,
+    /// Whether HTTP/2 may be negotiated (TLS) or is spoken with prior knowledge (cleartext).
+    pub http2: bool,
+    /// Credentials, in order of preference. May be empty for servers without authentication.
+    pub keys: Vec<Key>,
+    /// The scripted provider embedded in this process that answers instead of `base`, as YAML text.
+    pub mock: Option<MockSource>,
+    /// Extra PEM certificates trusted for this provider beside the system's roots.
+    pub ca: Option<Arc<[u8]>>,
+}
+
+/// The script of an embedded provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MockSource {
+    /// Where the script was found, for error messages: a path, or `inline`.
+    pub origin: String,
+    /// The YAML text of the script.
+    pub text: Arc<str>,
+}
+
+/// The parts of `base_url`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseUrl {
+    /// `https` or `http`.
+    pub tls: bool,
+    /// Host name or address literal, without brackets.
+    pub host: Arc<str>,
+    /// Port, the scheme's default when the URL has none.
+    pub port: u16,
+    /// `host` or `host:port` as it goes into the Host header or `:authority`.
+    pub authority: Arc<str>,
+    /// Path prefix without a trailing slash; empty or starting with `/`.
+    pub path: Arc<str>,
+}
+
+/// Who retries after a failure of this provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// The caller: answers pass with their delay headers.
+    External,
+    /// The gateway: exhausted answers are marked `x-should-retry: false`.
+    Internal,
+}
+
+/// Time limits of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// TCP and TLS together.
+    pub connect: Duration,
+    /// From the end of the request to the response header.
+    pub first_byte: Duration,
+    /// Longest silence inside a body.
+    pub idle: Duration,
+    /// The whole answer, from dispatch to its last byte.
+    pub total: Duration,
+}
+
+/// One credential of a provider.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// Name in the configuration; safe to print.
+    pub name: Arc<str>,
+    /// The credential.
+    pub secret: Secret,
+}
