@@ -1,4 +1,7 @@
 //! Rondo: a gateway with bounded, replay-safe failover between applications and model providers.
 
 pub mod core;
+pub mod executor;
 pub mod policy;
+#[cfg(feature = "proxy")]
+pub mod proxy;

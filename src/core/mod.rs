@@ -10,6 +10,7 @@ pub mod chance;
 pub mod class;
 pub mod commitment;
 pub mod decision;
+pub mod fallback;
 pub mod limits;
 pub mod outcome;
 pub mod precedence;

@@ -1,1 +1,77 @@
-//! x
+//! Which failure of an operation the client is told about (R-D1).
+
+use super::class::Class;
+use super::outcome::{AttemptReport, Outcome};
+
+/// `ambiguous > terminal > refused > rejected > not_delivered`; among equals the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rank {
+    /// Nothing arrived.
+    NotDelivered,
+    /// A certified rejection.
+    Rejected,
+    /// An error answer that is neither certified nor terminal.
+    Refused,
+    /// An error answer that the caller or the operator has to mend.
+    Terminal,
+    /// It may have run.
+    Ambiguous,
+}
+
+/// The failure that would be told if the operation ended now. It survives the change of rounds.
+#[derive(Debug, Clone, Default)]
+pub struct Precedence {
+    kept: Option<Kept>,
+}
+
+/// A failure and the attempt it came from.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its rank.
+    pub rank: Rank,
+    /// The attempt, counted from 1.
+    pub attempt_no: u32,
+    /// What became of it.
+    pub report: AttemptReport,
+}
+
+impl Precedence {
+    /// Takes note of a failed attempt.
+    pub fn offer(&mut self, attempt_no: u32, report: AttemptReport) {
+        let rank = rank(&report);
+        if self.kept.as_ref().is_none_or(|kept| rank >= kept.rank) {
+            self.kept = Some(Kept {
+                rank,
+                attempt_no,
+                report,
+            });
+        }
+    }
+
+    /// The failure to tell.
+    pub fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+}
+
+/// The rank of a failed attempt. A success has none and ranks lowest.
+pub fn rank(report: &AttemptReport) -> Rank {
+    match report.outcome {
+        Outcome::Ambiguous | Outcome::Partial => Rank::Ambiguous,
+        Outcome::Refused if is_terminal(report) => Rank::Terminal,
+        Outcome::Refused => Rank::Refused,
+        Outcome::Rejected(_) => Rank::Rejected,
+        Outcome::NotDelivered | Outcome::Succeeded => Rank::NotDelivered,
+    }
+}
+
+fn is_terminal(report: &AttemptReport) -> bool {
+    let by_class = matches!(
+        report.class,
+        Class::Auth | Class::Config | Class::ContextOverflow | Class::ContentPolicy
+    );
+    by_class
+        || report
+            .status
+            .is_some_and(|status| (300..=499).contains(&status) && status != 429)
+}

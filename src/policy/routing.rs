@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use crate::core::fallback::Fallback;
+
 /// The routing rules of one route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routing {
@@ -61,21 +63,6 @@ pub struct Exhaustion {
     pub rounds_max: u8,
     /// Longest provider-directed delay that is waited for.
     pub wait_max: Duration,
-}
-
-/// `routing.fallback_strategy` and `routing.fallback_http_statuses`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fallback {
-    /// Uncertified throttle and overload answers move on.
-    pub http_429: bool,
-    /// Complete 5xx answers and other in-stream errors before output move on.
-    pub http_5xx: bool,
-    /// Ambiguous failures before any output move on.
-    pub transport_error: bool,
-    /// Locally exhausted limits skip a target.
-    pub rate_limiting: bool,
-    /// Single statuses (400..=599), sorted.
-    pub statuses: Vec<u16>,
 }
 
 /// `routing.on_client_disconnect`.

@@ -1,0 +1,31 @@
+//! The state machine of one operation: events in, effects out.
+//!
+//! ```text
+//!            Admitted            SendBegun                Outcome
+//!   New ───────────────▶ Selected ────────▶ Sending ─────────────────┐
+//!                           ▲   Begin         Send                   │
+//!                           │                                        ▼
+//!                           │  next target, same target          decide()
+//!                           ├──────────────────────────────────────┤
+//!                           │                                      │ round over, second round permitted
+//!                           │       WaitElapsed                    ▼
+//!                           └───────────────────────────────── Waiting
+//!                                                                  │ accepted          │ anything else
+//!                                                                  ▼                   ▼
+//!                                                             Delivering            Passing
+//!                                                                  └── StreamEnded ────┴──▶ Ended
+//! ```
+//! From every state, `ClientGone`, `DeadlinePassed` and `Dropped` lead to the end; `ShutdownBegun` ends a wait and forbids further sends
+//! after the first. Invariants: no send without [`effect::Next::Send`]; every attempt that is opened is settled once; the operation is
+//! settled once; nothing that ended comes back. Not here: clocks, sockets, counting, any knowledge of a provider.
+
+mod conclude;
+pub mod effect;
+pub mod event;
+mod machine;
+mod open_send;
+pub mod plan;
+mod round;
+mod state;
+
+pub use machine::Executor;

@@ -1,0 +1,104 @@
+//! What an operation remembers. What never resets between rounds is [`Lasting`]; what does is [`Pass`].
+
+use std::time::Duration;
+
+use super::effect::OperationSettled;
+use super::open_send::OpenSend;
+use crate::core::commitment::Commitment;
+use crate::core::decision::Round;
+use crate::core::outcome::AttemptReport;
+use crate::core::precedence::Precedence;
+use crate::core::suppression::Suppression;
+use crate::core::time::MonoTime;
+use crate::policy::admission::WaitPermit;
+
+/// Where the operation stands. Each variant owns what exists only then.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Not begun.
+    New,
+    /// A candidate was picked; its request is being prepared.
+    Selected(OpenSend),
+    /// The request may have left.
+    Sending(OpenSend),
+    /// Asleep between rounds, holding a slot.
+    Waiting {
+        until: MonoTime,
+        began: MonoTime,
+        permit: WaitPermit,
+    },
+    /// A good answer is being passed on.
+    Delivering(OpenSend, AttemptReport),
+    /// An error answer is being written; how the operation ends is settled but for the client's leaving.
+    Passing(OperationSettled),
+    /// Over.
+    Ended,
+}
+
+impl Phase {
+    pub(super) const fn label(&self) -> &'static str {
+        match self {
+            Phase::New => "new",
+            Phase::Selected(_) => "selected",
+            Phase::Sending(_) => "sending",
+            Phase::Waiting { .. } => "waiting",
+            Phase::Delivering(..) => "delivering",
+            Phase::Passing(_) => "passing",
+            Phase::Ended => "ended",
+        }
+    }
+}
+
+/// Monotonic over the whole operation (R-S18).
+#[derive(Debug)]
+pub(super) struct Lasting {
+    /// Sends permitted so far.
+    pub sends: u32,
+    /// Attempts opened so far.
+    pub attempts: u32,
+    /// What the client has been given.
+    pub commitment: Commitment,
+    /// The failure to tell.
+    pub precedence: Precedence,
+    /// Whether the gateway is draining.
+    pub draining: bool,
+    /// Time slept.
+    pub waited: Duration,
+    /// Not-before instants that this operation learned, by candidate; only extended (R-S12).
+    pub not_before: Vec<MonoTime>,
+    /// Whether the last attempt failed too late.
+    pub slow: bool,
+    /// Whether a second round has begun and its end is not noted.
+    pub second_round_open: bool,
+}
+
+/// One ordered pass over the candidates.
+#[derive(Debug)]
+pub(super) struct Pass {
+    /// Which.
+    pub round: Round,
+    /// Bit set of candidates that were tried or passed over.
+    pub tried: u64,
+    /// Target attempts of this pass; sticky tries do not count.
+    pub attempts: u32,
+    /// The least objection of its attempts against a second round.
+    pub objection: Option<Suppression>,
+}
+
+impl Pass {
+    pub(super) const fn new(round: Round) -> Pass {
+        Pass {
+            round,
+            tried: 0,
+            attempts: 0,
+            objection: None,
+        }
+    }
+
+    pub(super) fn object(&mut self, objection: Option<Suppression>) {
+        self.objection = match (self.objection, objection) {
+            (Some(old), Some(new)) => Some(old.min(new)),
+            (old, new) => old.or(new),
+        };
+    }
+}
