@@ -2,3 +2,4 @@
 
 pub mod core;
 pub mod policy;
+pub mod providers;
