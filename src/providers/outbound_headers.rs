@@ -1,0 +1,171 @@
+//! The headers of a request to a target, built from scratch: allow-listed ones of the client, then the target's own (R-X2).
+//!
+//! Not here: `host`, which the shell sets with the connection. Invariant: no credential, cookie or unknown header of a client
+//! is ever in the result, since nothing is copied that is not named here.
+
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT,
+};
+use thiserror::Error;
+
+use crate::core::api::{Api, Family};
+use crate::policy::secret::Secret;
+
+/// Client headers that pass. Real clients send under ten of the allow-listed.
+pub const PASSED_HEADERS_MAX: usize = 32;
+/// Bytes of one passed value. Longer values are dropped whole: half a value means something else.
+pub const PASSED_VALUE_BYTES_MAX: usize = 4096;
+
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+const OPENAI_BETA: HeaderName = HeaderName::from_static("openai-beta");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Where a provider wants its credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthScheme {
+    /// `authorization: Bearer ...`
+    Bearer,
+    /// `x-api-key` (Anthropic).
+    XApiKey,
+    /// `x-goog-api-key` (Gemini).
+    XGoogApiKey,
+    /// `api-key` (Azure).
+    ApiKey,
+    /// Nowhere.
+    None,
+}
+
+/// What a request needs beside the client's headers.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared<'a> {
+    /// The API format of the request.
+    pub api: Api,
+    /// The operation's id.
+    pub request_id: &'a str,
+    /// Where the credential goes.
+    pub auth: AuthScheme,
+    /// The target's credential; without one there is no such header.
+    pub secret: Option<&'a Secret>,
+    /// Bytes of the body.
+    pub content_length: usize,
+}
+
+/// Why no headers could be built. Both are the configuration's fault or ours, never the client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum HeaderError {
+    /// The credential has characters that no header can carry.
+    #[error("the key has characters that a header cannot carry")]
+    Secret,
+    /// The request id has.
+    #[error("the request id has characters that a header cannot carry")]
+    RequestId,
+}
+
+/// The headers for a target. `client` yields every header of the client's request, in order.
+pub fn request_headers<'c>(
+    client: impl IntoIterator<Item = (&'c str, &'c [u8])>,
+    prepared: &Prepared<'_>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, HeaderError> {
+    let mut headers = passed(client);
+    if is_new(&headers, &CONTENT_TYPE) {
+        headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    }
+    if let Some(version) = default_version(prepared.api)
+        && is_new(&headers, &ANTHROPIC_VERSION)
+    {
+        headers.push((ANTHROPIC_VERSION, HeaderValue::from_static(version)));
+    }
+    let id = HeaderValue::from_str(prepared.request_id).map_err(|_| HeaderError::RequestId)?;
+    headers.push((X_REQUEST_ID, id));
+    headers.push((CONTENT_LENGTH, HeaderValue::from(prepared.content_length)));
+    headers.extend(credential(prepared.auth, prepared.secret)?);
+    Ok(headers)
+}
+
+/// The client's headers that pass. Values that are too long or have control characters are dropped.
+fn passed<'c>(
+    client: impl IntoIterator<Item = (&'c str, &'c [u8])>,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers = Vec::with_capacity(12);
+    for (name, value) in client {
+        let Some((name, repeats)) = allowed(name) else {
+            continue;
+        };
+        let fits = headers.len() < PASSED_HEADERS_MAX && value.len() <= PASSED_VALUE_BYTES_MAX;
+        if !fits || (repeats == Repeats::No && !is_new(&headers, &name)) {
+            continue;
+        }
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            headers.push((name, value));
+        }
+    }
+    headers
+}
+
+fn is_new(headers: &[(HeaderName, HeaderValue)], name: &HeaderName) -> bool {
+    headers.iter().all(|(known, _)| known != name)
+}
+
+/// Whether a header may come more than once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    Yes,
+    No,
+}
+
+fn allowed(name: &str) -> Option<(HeaderName, Repeats)> {
+    const ALLOWED: [(HeaderName, Repeats); 7] = [
+        (CONTENT_TYPE, Repeats::No),
+        (ACCEPT, Repeats::Yes),
+        (ANTHROPIC_VERSION, Repeats::No),
+        (ANTHROPIC_BETA, Repeats::Yes),
+        (OPENAI_BETA, Repeats::Yes),
+        (USER_AGENT, Repeats::No),
+        (TRACEPARENT, Repeats::No),
+    ];
+    ALLOWED
+        .into_iter()
+        .find(|(known, _)| name.eq_ignore_ascii_case(known.as_str()))
+}
+
+fn credential(
+    auth: AuthScheme,
+    secret: Option<&Secret>,
+) -> Result<Option<(HeaderName, HeaderValue)>, HeaderError> {
+    let Some(secret) = secret else {
+        return Ok(None);
+    };
+    let (name, value) = match auth {
+        AuthScheme::Bearer => (
+            AUTHORIZATION,
+            HeaderValue::try_from(format!("Bearer {}", secret.expose())),
+        ),
+        AuthScheme::XApiKey => (
+            HeaderName::from_static("x-api-key"),
+            HeaderValue::from_str(secret.expose()),
+        ),
+        AuthScheme::XGoogApiKey => (
+            HeaderName::from_static("x-goog-api-key"),
+            HeaderValue::from_str(secret.expose()),
+        ),
+        AuthScheme::ApiKey => (
+            HeaderName::from_static("api-key"),
+            HeaderValue::from_str(secret.expose()),
+        ),
+        AuthScheme::None => return Ok(None),
+    };
+    let mut value = value.map_err(|_| HeaderError::Secret)?;
+    // It then prints as `Sensitive`, and HTTP/2 does not index it.
+    value.set_sensitive(true);
+    Ok(Some((name, value)))
+}
+
+/// The `anthropic-version` that a request has when the client names none.
+const fn default_version(api: Api) -> Option<&'static str> {
+    match api.family() {
+        Family::Anthropic => Some("2023-06-01"),
+        Family::Openai | Family::Gemini => None,
+    }
+}
