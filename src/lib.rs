@@ -1,8 +1,8 @@
 //! Rondo: a gateway with bounded, replay-safe failover between applications and model providers.
 
 pub mod core;
-pub mod policy;
 pub mod executor;
+pub mod policy;
 pub mod providers;
 #[cfg(feature = "proxy")]
 pub mod proxy;

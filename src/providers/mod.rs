@@ -1,8 +1,12 @@
 //! What clients ask and what providers answer: recognising, scanning, preparing, classifying. Bytes in, facts out.
 //!
 //! Not here: sockets, Pingora, clocks, decisions. Nothing in a request or a response is trusted: every length has a bound,
-//! and what does not parse is an outcome.
+//! and what does not parse is an outcome. [`certify`] is the only place that mints a
+//! [`RejectionCertificate`](crate::core::certificate::RejectionCertificate), and unknown means ambiguous.
+//!
+//! A new provider is one file with an [`adapter::Adapter`] and its rows, and one line in [`registry`].
 
+// Requests.
 pub mod binding;
 pub mod client_headers;
 pub mod envelope;
@@ -14,3 +18,27 @@ pub mod scan;
 mod scan_rules;
 mod scan_token;
 mod timestamp;
+
+// Answers.
+pub mod adapter;
+pub mod answer;
+pub mod certify;
+pub mod classify;
+pub mod dialect;
+pub mod encoding;
+mod found;
+pub mod headers;
+pub mod json_array;
+pub mod json_envelope;
+pub mod peek;
+pub mod pushback;
+pub mod registry;
+pub mod rules;
+pub mod sse;
+pub mod stream;
+
+// Vendors.
+pub mod anthropic;
+pub mod compatible;
+pub mod gemini;
+pub mod openai;
