@@ -7,4 +7,9 @@
     clippy::string_slice
 )]
 
+mod providers_answers;
 mod providers_corpus;
+mod providers_near_misses;
+mod providers_properties;
+mod providers_streams;
+mod providers_support;
