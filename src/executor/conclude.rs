@@ -35,6 +35,7 @@ impl Executor {
     ) -> Next {
         self.close_second_round(cause.stop, notes);
         let (answer, from) = self.final_answer(now, cause);
+        self.lasting.told = from;
         let settled = self.settlement(&answer, cause);
         if settled.outcome == OperationOutcome::Exhausted {
             notes.push(Note::RouteExhausted);

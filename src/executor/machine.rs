@@ -38,6 +38,7 @@ impl Executor {
             waited: std::time::Duration::ZERO,
             not_before: vec![MonoTime::ZERO; plan.candidates.len()],
             slow: false,
+            told: None,
             second_round_open: false,
         };
         Executor {
@@ -56,6 +57,11 @@ impl Executor {
     /// Sends permitted so far.
     pub fn sends(&self) -> u32 {
         self.lasting.sends
+    }
+
+    /// The attempt (counted from 1) whose answer the operation ends with, once that is decided.
+    pub fn told_attempt(&self) -> Option<u32> {
+        self.lasting.told
     }
 
     /// The pass that the operation is in.
@@ -307,6 +313,7 @@ impl Executor {
         if std::mem::take(&mut self.lasting.second_round_open) {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
         }
+        self.lasting.told = Some(open.begin.attempt_no);
         self.phase = Phase::Delivering(open, report);
         Next::Deliver(Deliver::AsIs)
     }

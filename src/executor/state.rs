@@ -68,6 +68,8 @@ pub(super) struct Lasting {
     pub not_before: Vec<MonoTime>,
     /// Whether the last attempt failed too late.
     pub slow: bool,
+    /// The attempt whose answer the operation ends with, once that is decided.
+    pub told: Option<u32>,
     /// Whether a second round has begun and its end is not noted.
     pub second_round_open: bool,
 }

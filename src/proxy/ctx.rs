@@ -1,0 +1,108 @@
+//! What one request carries through Pingora's hooks. Dropping it settles what Pingora drops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::host::{Observer, Refusal, Stamp};
+use super::operation::OperationCell;
+use super::prepared::Prepared;
+use super::upstream::AttemptSpec;
+use crate::core::api::Api;
+use crate::core::time::MonoTime;
+use crate::executor::effect::FinalAnswer;
+use crate::policy::buffered::Reservation;
+use crate::providers::answer::RequestTraits;
+use crate::providers::inbound::GeminiVerb;
+use crate::providers::scan::Scan;
+
+/// The context of one request.
+pub struct RequestCtx {
+    observer: Arc<dyn Observer>,
+    opened: bool,
+    /// The operation, once the request has become one.
+    pub operation: Option<Operation>,
+    /// The attempt that was prepared and not yet taken by its session.
+    pub prepared: Option<Arc<AttemptSpec>>,
+    /// The answer that ends the operation outside a session.
+    pub answer: Option<FinalAnswer>,
+}
+
+/// An operation with what its attempts are made from.
+pub struct Operation {
+    /// The shared part.
+    pub cell: Arc<OperationCell>,
+    /// The configuration it began with, with its providers ready.
+    pub config: Arc<Prepared>,
+    /// The pristine body.
+    pub body: Bytes,
+    /// What the scan of it found.
+    pub scan: Scan,
+    /// Verb of a Gemini path.
+    pub verb: Option<GeminiVerb>,
+    /// The client's query.
+    pub query: Option<Box<str>>,
+    /// The operation's deadline.
+    pub deadline: MonoTime,
+    /// What matters for reading answers.
+    pub traits: RequestTraits,
+    /// The body's share of the process's account; given back with the context.
+    pub reservation: Reservation,
+}
+
+impl RequestCtx {
+    /// A context for a request that has not been read.
+    pub fn new(observer: Arc<dyn Observer>) -> RequestCtx {
+        RequestCtx { observer, opened: false, operation: None, prepared: None, answer: None }
+    }
+
+    /// The request header was read.
+    pub fn open(&mut self) {
+        if !self.opened {
+            self.opened = true;
+            self.observer.request_opened();
+        }
+    }
+
+    /// The shared part of the operation.
+    pub fn cell(&self) -> Option<&Arc<OperationCell>> {
+        self.operation.as_ref().map(|operation| &operation.cell)
+    }
+
+    /// The request was refused before it became an operation.
+    pub fn refused(
+        &self,
+        who: &Requester,
+        route: Option<Arc<str>>,
+        status: u16,
+        code: &'static str,
+        now: Stamp,
+    ) {
+        let latency: Duration = now.mono.since(who.started.mono);
+        let (id, api) = (Arc::clone(&who.id), who.api);
+        self.observer.refused(&Refusal { id, route, api, status, code, latency });
+    }
+}
+
+/// What is known of a request before it is an operation.
+#[derive(Debug, Clone)]
+pub struct Requester {
+    /// `x-request-id`.
+    pub id: Arc<str>,
+    /// When its header was complete.
+    pub started: Stamp,
+    /// Its API format, when the path named one.
+    pub api: Option<Api>,
+}
+
+impl Drop for RequestCtx {
+    fn drop(&mut self) {
+        if let Some(operation) = &self.operation {
+            operation.cell.report_end();
+        }
+        if self.opened {
+            self.observer.request_closed();
+        }
+    }
+}

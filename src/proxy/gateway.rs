@@ -1,0 +1,279 @@
+//! The state that all requests share, and the steps of a request that are not Pingora's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use pingora_core::protocols::http::ServerSession;
+use rand::Rng;
+
+use super::body::{self, BodyBounds, BodyError, HeldBody};
+use super::ctx::{Operation, RequestCtx, Requester};
+use super::host::{OperationFacts, Stamp};
+use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell, Surroundings};
+use super::prepared::Prepared;
+use super::refuse::Refused;
+use super::upstream::AttemptSpec;
+use crate::core::api::Api;
+use crate::core::time::MonoTime;
+use crate::executor::effect::{Begin, Next};
+use crate::executor::event::Event;
+use crate::executor::plan::Plan;
+use crate::policy::buffered::BufferedBytes;
+use crate::policy::provider::Ownership;
+use crate::policy::route::Route;
+use crate::policy::routing::Mode;
+use crate::providers::answer::RequestTraits;
+use crate::providers::client_headers::{caller_retry, client_timeout};
+use crate::providers::envelope::{GatewayCode, GatewayError};
+use crate::providers::inbound::Operation as Asked;
+use crate::providers::outbound::{splice, upstream_path};
+use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
+use crate::providers::scan::{Scan, scan};
+use crate::providers::{binding, inbound};
+
+/// Everything that requests share.
+pub struct Gateway {
+    /// The current configuration with its providers ready.
+    pub config: ArcSwap<Prepared>,
+    /// Clock, observer, life cycle.
+    pub around: Surroundings,
+    /// The process's account of held bodies.
+    pub buffered: Arc<BufferedBytes>,
+}
+
+/// A request with its body, on its way to become an operation.
+struct Read<'a> {
+    asked: &'a Asked<'a>,
+    scan: Scan,
+    model: Box<str>,
+    held: HeldBody,
+    upload: Duration,
+}
+
+impl Gateway {
+    /// Reads the request, finds its route and begins the operation. The first step is then waiting in the operation's cell.
+    pub async fn admit(
+        &self,
+        session: &mut ServerSession,
+        asked: &Asked<'_>,
+        who: &Requester,
+        ctx: &mut RequestCtx,
+    ) -> Result<Next, Refused> {
+        let config = self.config.load_full();
+        // A Gemini path names the model: an unknown one is refused before the body is read.
+        if let Some(model) = &asked.path_model {
+            find_route(&config, model)?;
+        }
+        let held = self.read_body(session, &config).await?;
+        let upload = self.around.clock.mono().since(who.started.mono);
+        let scan = scan(asked.api, &held.bytes).map_err(|e| Refused::with(GatewayError::from(e)))?;
+        let model = match (&asked.path_model, &scan.model) {
+            (Some(model), _) => model.as_ref().into(),
+            (None, Some(model)) => model.clone(),
+            (None, None) => return Err(Refused::plain(GatewayCode::ModelMissing)),
+        };
+        let read = Read { asked, scan, model, held, upload };
+        let header = session.req_header();
+        let query = header.uri.query().map(Box::from);
+        self.begin(config, read, query, &header.headers, who, ctx)
+    }
+
+    async fn read_body(
+        &self,
+        session: &mut ServerSession,
+        config: &Prepared,
+    ) -> Result<HeldBody, Refused> {
+        let length = match session.get_header(http::header::CONTENT_LENGTH) {
+            Some(value) => {
+                let length = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+                Some(length.ok_or_else(|| Refused::plain(GatewayCode::InvalidRequest))?)
+            }
+            None => None,
+        };
+        let server = &config.snapshot.server;
+        let bounds = BodyBounds {
+            size_max: server.request_body_max,
+            held_max: server.buffered_bytes_max,
+            pause_max: server.client_read_timeout,
+            account: &self.buffered,
+        };
+        // Refused by its length alone: the client that waits for "100 Continue" need not send the body.
+        let too_large = u64::try_from(server.request_body_max).unwrap_or(u64::MAX);
+        if length.is_some_and(|length| length > too_large) {
+            return Err(Refused::unread(GatewayCode::RequestTooLarge));
+        }
+        if session.get_header(http::header::EXPECT).is_some() {
+            session.write_continue_response().await.map_err(Refused::gone)?;
+        }
+        body::read(session, length, &bounds).await.map_err(|error| match error {
+            BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
+            BodyError::NoCapacity => Refused::unread(GatewayCode::Overloaded),
+            BodyError::TooSlow => Refused::unread(GatewayCode::RequestTimeout),
+            BodyError::Gone(error) => Refused::gone(error),
+        })
+    }
+
+    fn begin(
+        &self,
+        config: Arc<Prepared>,
+        read: Read<'_>,
+        query: Option<Box<str>>,
+        headers: &HeaderMap,
+        who: &Requester,
+        ctx: &mut RequestCtx,
+    ) -> Result<Next, Refused> {
+        let (route_index, route) = find_route(&config, &read.model)?;
+        let Read { asked, scan, model, held, upload } = read;
+        let traits = RequestTraits {
+            api: asked.api,
+            stream: asked.stream_by_path.unwrap_or(scan.stream),
+            side_effects: scan.side_effects,
+        };
+        let plan = Plan {
+            candidates: candidates(&config, &route, asked),
+            binding: bound(&scan, &model),
+            caller_retry: caller_retry(|name| value(headers, name)),
+            caller_owns_retries: caller_owns_retries(&config, &route),
+            deadline: deadline(&route, headers, who.started),
+            held_bytes: u64::try_from(held.bytes.len()).unwrap_or(u64::MAX),
+            route: Arc::clone(&route),
+        };
+        let deadline = plan.deadline;
+        if plan.candidates.is_empty() {
+            let sentence = format!("no target of route {} speaks {}", route.name, asked.api);
+            let error = GatewayError::new(GatewayCode::NoCandidate, &sentence);
+            return Err(Refused::on_route(error, Arc::clone(&route.name)));
+        }
+        let facts = OperationFacts {
+            id: Arc::clone(&who.id),
+            snapshot: Arc::clone(&config.snapshot),
+            route,
+            route_index,
+            api: asked.api,
+            public_model: Arc::from(model),
+            stream: traits.stream,
+            started: who.started,
+            request_bytes: u64::try_from(held.bytes.len()).unwrap_or(u64::MAX),
+        };
+        let seed = rand::rng().random();
+        let cell = OperationCell::new(facts, plan, self.around.clone(), seed, upload);
+        ctx.operation = Some(Operation {
+            cell: Arc::clone(&cell),
+            config,
+            body: held.bytes,
+            scan,
+            verb: asked.verb,
+            query,
+            deadline,
+            traits,
+            reservation: held.reservation,
+        });
+        Ok(cell.feed(Event::Admitted))
+    }
+
+    /// Prepares a fresh request for a candidate. `None` means that it cannot be reached: no address, or a credential that no header can carry.
+    pub async fn prepare(
+        &self,
+        operation: &Operation,
+        begin: Begin,
+        client: &HeaderMap,
+    ) -> Option<AttemptSpec> {
+        let facts = &operation.cell.facts;
+        let target = facts.route.targets.get(begin.target)?;
+        let provider = Arc::clone(operation.config.providers.get(target.provider)?);
+        let peer = provider.peer().await?;
+        let model = target.model.as_deref().unwrap_or(&facts.public_model);
+        let body = splice(&operation.body, &operation.scan, model);
+        let path = upstream_path(
+            facts.api,
+            operation.verb,
+            &provider.provider.base.path,
+            model,
+            operation.query.as_deref(),
+        );
+        let parts = HeaderParts {
+            api: facts.api,
+            request_id: &facts.id,
+            auth: provider.adapter.auth,
+            secret: provider.provider.keys.first().map(|key| &key.secret),
+            content_length: body.len(),
+        };
+        let headers = client.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let headers = request_headers(headers, &parts);
+        let headers = headers
+            .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
+            .ok()?;
+        Some(AttemptSpec {
+            cell: Arc::clone(&operation.cell),
+            provider,
+            peer,
+            path,
+            headers,
+            body,
+            traits: operation.traits,
+            deadline: operation.deadline,
+        })
+    }
+}
+
+/// Positions of the targets that can serve the request, in order: those whose provider speaks the client's API format.
+fn candidates(config: &Prepared, route: &Route, asked: &Asked<'_>) -> Vec<usize> {
+    let reach = match route.routing.mode {
+        Mode::PrimaryOnly => 1,
+        Mode::PriorityFailover => route.targets.len(),
+    };
+    let targets = route.targets.iter().take(reach).enumerate();
+    let speaking: Vec<usize> = targets
+        .filter(|(_, target)| {
+            let provider = config.providers.get(target.provider);
+            provider.is_some_and(|provider| provider.provider.speaks.contains(asked.api))
+        })
+        .map(|(position, _)| position)
+        .collect();
+    if !counts_tokens(asked) {
+        return speaking;
+    }
+    // Another provider's tokenizer would give another number.
+    let provider_of = |position: &usize| route.targets.get(*position).map(|t| t.provider);
+    let first = speaking.first().and_then(provider_of);
+    speaking.into_iter().filter(|position| provider_of(position) == first).collect()
+}
+
+fn counts_tokens(asked: &Asked<'_>) -> bool {
+    asked.api == Api::AnthropicCountTokens || asked.verb == Some(inbound::GeminiVerb::CountTokens)
+}
+
+fn bound(scan: &Scan, model: &str) -> Option<&'static str> {
+    scan.binding.or_else(|| binding::of_model(model)).map(|binding| binding.label())
+}
+
+fn caller_owns_retries(config: &Prepared, route: &Route) -> bool {
+    route.targets.iter().all(|target| {
+        let provider = config.providers.get(target.provider);
+        provider.is_some_and(|provider| provider.provider.ownership == Ownership::External)
+    })
+}
+
+/// The route's deadline, shortened by the client's own timeout (R-B4).
+fn deadline(route: &Route, headers: &HeaderMap, started: Stamp) -> MonoTime {
+    let client = client_timeout(|name| value(headers, name));
+    started.mono.after(client.map_or(route.deadline, |client| client.min(route.deadline)))
+}
+
+fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
+    headers.get(name).map(|value| value.as_bytes())
+}
+
+fn find_route(config: &Prepared, model: &str) -> Result<(usize, Arc<Route>), Refused> {
+    let index = config.snapshot.models.find(model);
+    let found = index.and_then(|index| Some((index, config.snapshot.routes.get(index)?)));
+    match found {
+        Some((index, route)) => Ok((index, Arc::clone(route))),
+        None => {
+            let sentence = format!("no route serves the model {model:?}");
+            Err(Refused::with(GatewayError::new(GatewayCode::ModelNotFound, &sentence)))
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! One operation as the data plane holds it: the executor, its chance source, and what is told to the observer.
+//!
+//! The cell is shared by the request context and the upstream session of the current attempt. Both run on the same task, so the
+//! lock is never contended; it exists because Pingora hands the session its parts through header extensions, which must be `Sync`.
+//! Invariant: every note of the executor reaches the observer once, in order, and `operation_ended` is called once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::host::{AttemptExtras, Clock, Observer, OperationEnd, OperationFacts, Stamp};
+use super::lifecycle::Lifecycle;
+use crate::core::settlement::{OperationOutcome, State};
+use crate::executor::Executor;
+use crate::executor::effect::{Next, Note, OperationSettled};
+use crate::executor::event::Event;
+use crate::executor::plan::Plan;
+
+/// The status of records and metrics when the client left before an answer (R-D4).
+pub const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// What the operation needs from the process.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The process's clock.
+    pub clock: Clock,
+    /// Who counts and records.
+    pub observer: Arc<dyn Observer>,
+    /// Whether the process is draining.
+    pub lifecycle: Lifecycle,
+}
+
+/// A shared operation.
+pub struct OperationCell {
+    /// What does not change.
+    pub facts: OperationFacts,
+    /// The process around it.
+    pub around: Surroundings,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    executor: Executor,
+    chance: SmallRng,
+    next: Option<Next>,
+    drain_told: bool,
+    settled: Option<OperationSettled>,
+    attempt: Attempt,
+    /// Target of each attempt, in order.
+    targets: Vec<usize>,
+    /// Time spent waiting for upstreams, up to the first byte to the client.
+    upstream_time: Duration,
+    upload_time: Duration,
+    first_byte: Option<Stamp>,
+    status: Option<u16>,
+    response_bytes: u64,
+    end_seen: bool,
+    reported: bool,
+}
+
+/// What the session learned of the current attempt.
+#[derive(Debug, Default)]
+struct Attempt {
+    upstream_request_id: Option<String>,
+    first_byte: Option<Stamp>,
+    dispatched: Option<Stamp>,
+}
+
+impl OperationCell {
+    /// A new operation; its first event is the caller's to feed.
+    pub fn new(
+        facts: OperationFacts,
+        plan: Plan,
+        around: Surroundings,
+        seed: u64,
+        upload_time: Duration,
+    ) -> Arc<OperationCell> {
+        around.observer.operation_started(&facts);
+        let inner = Inner {
+            executor: Executor::new(plan),
+            chance: SmallRng::seed_from_u64(seed),
+            next: None,
+            drain_told: false,
+            settled: None,
+            attempt: Attempt::default(),
+            targets: Vec::new(),
+            upstream_time: Duration::ZERO,
+            upload_time,
+            first_byte: None,
+            status: None,
+            response_bytes: 0,
+            end_seen: false,
+            reported: false,
+        };
+        Arc::new(OperationCell { facts, around, inner: Mutex::new(inner) })
+    }
+
+    /// Feeds an event and returns what to do; a step that is not `Continue` is also kept for [`OperationCell::take_next`].
+    pub fn feed(&self, event: Event) -> Next {
+        let at = self.around.clock.stamp();
+        let mut inner = self.inner.lock();
+        if !inner.drain_told && self.around.lifecycle.is_draining() {
+            inner.drain_told = true;
+            if !matches!(event, Event::ShutdownBegun) {
+                let _ = self.step(&mut inner, Event::ShutdownBegun, at);
+            }
+        }
+        let next = self.step(&mut inner, event, at);
+        if !matches!(next, Next::Continue) {
+            inner.next = Some(next.clone());
+        }
+        next
+    }
+
+    fn step(&self, inner: &mut Inner, event: Event, at: Stamp) -> Next {
+        let effects = inner.executor.handle(at.mono, event, &mut inner.chance);
+        for note in &effects.notes {
+            self.note(inner, note, at);
+        }
+        effects.next
+    }
+
+    fn note(&self, inner: &mut Inner, note: &Note, at: Stamp) {
+        let mut extras = AttemptExtras::default();
+        let finished;
+        match note {
+            Note::AttemptOpened(begin) => {
+                inner.attempt = Attempt::default();
+                inner.targets.push(begin.target);
+            }
+            Note::SendDispatched(_) => inner.attempt.dispatched = Some(at),
+            Note::AttemptSettled(_) => {
+                finished = std::mem::take(&mut inner.attempt);
+                if let Some(dispatched) = finished.dispatched
+                    && inner.first_byte.is_none()
+                {
+                    inner.upstream_time += at.mono.since(dispatched.mono);
+                }
+                extras = AttemptExtras {
+                    upstream_request_id: finished.upstream_request_id.as_deref(),
+                    first_byte: finished.first_byte,
+                };
+                self.around.observer.note(&self.facts, note, extras, at);
+                return;
+            }
+            Note::OperationSettled(settled) => inner.settled = Some(*settled),
+            _ => {}
+        }
+        self.around.observer.note(&self.facts, note, extras, at);
+    }
+
+    /// The step that was last told and not yet taken.
+    pub fn take_next(&self) -> Option<Next> {
+        self.inner.lock().next.take()
+    }
+
+    /// The upstream's header has arrived.
+    pub fn upstream_header(&self, upstream_request_id: Option<&str>) {
+        let at = self.around.clock.stamp();
+        let mut inner = self.inner.lock();
+        inner.attempt.first_byte = Some(at);
+        inner.attempt.upstream_request_id = upstream_request_id.map(str::to_owned);
+    }
+
+    /// The header is about to be written to the client.
+    pub fn committed(&self, status: u16) {
+        let at = self.around.clock.stamp();
+        let mut inner = self.inner.lock();
+        if inner.first_byte.is_some() {
+            return;
+        }
+        inner.status = Some(status);
+        if let Some(dispatched) = inner.attempt.dispatched {
+            inner.upstream_time += at.mono.since(dispatched.mono);
+        }
+        inner.first_byte = Some(at);
+        let _ = self.step(&mut inner, Event::Committed, at);
+    }
+
+    /// Body bytes went to the client; `end` when they were the last.
+    pub fn wrote(&self, bytes: usize, end: bool) {
+        let mut inner = self.inner.lock();
+        inner.response_bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
+        inner.end_seen |= end;
+    }
+
+    /// Whether the last byte of the answer was handed to the client's connection.
+    pub fn end_seen(&self) -> bool {
+        self.inner.lock().end_seen
+    }
+
+    /// Whether the header was handed to the client's connection.
+    pub fn has_committed(&self) -> bool {
+        self.inner.lock().first_byte.is_some()
+    }
+
+    /// Sends used and round reached, for the response headers.
+    pub fn progress(&self) -> (u32, u8) {
+        let inner = self.inner.lock();
+        (inner.executor.sends(), inner.executor.round().number())
+    }
+
+    /// Name of the target whose answer is delivered.
+    pub fn delivered_target(&self) -> Option<Arc<str>> {
+        let position = self.inner.lock().told_target()?;
+        self.facts.route.targets.get(position).map(|target| Arc::clone(&target.name))
+    }
+
+    /// Whether the executor has nothing more to do.
+    pub fn has_ended(&self) -> bool {
+        self.inner.lock().executor.has_ended()
+    }
+
+    /// Reports the end to the observer, once. An operation that did not settle is settled as dropped first.
+    pub fn report_end(&self) {
+        let at = self.around.clock.stamp();
+        let mut inner = self.inner.lock();
+        if inner.reported {
+            return;
+        }
+        inner.reported = true;
+        if !inner.executor.has_ended() {
+            let _ = self.step(&mut inner, Event::Dropped, at);
+        }
+        let end = self.end(&inner, at);
+        drop(inner);
+        self.around.observer.operation_ended(&self.facts, &end);
+    }
+
+    fn end(&self, inner: &Inner, at: Stamp) -> OperationEnd {
+        let settled = inner.settled.unwrap_or(OperationSettled {
+            outcome: OperationOutcome::Cancelled,
+            state: State::Cancelled,
+            reason: "dropped",
+            stop: None,
+            sends: inner.executor.sends(),
+            rounds: inner.executor.round().number(),
+            waited: Duration::ZERO,
+        });
+        let to_first_byte = inner.first_byte.unwrap_or(at).mono.since(self.facts.started.mono);
+        let elsewhere = inner.upstream_time + inner.upload_time + settled.waited;
+        OperationEnd {
+            status: inner.status.unwrap_or(CLIENT_CLOSED_REQUEST),
+            outcome: settled.outcome,
+            state: settled.state,
+            reason: settled.reason,
+            target: inner.told_target(),
+            sends: settled.sends,
+            rounds: settled.rounds,
+            waited: settled.waited,
+            first_byte: inner.first_byte,
+            ended: at,
+            overhead: to_first_byte.saturating_sub(elsewhere),
+            response_bytes: inner.response_bytes,
+        }
+    }
+}
+
+impl Inner {
+    /// The target whose answer the client gets, as a position in the route.
+    fn told_target(&self) -> Option<usize> {
+        let attempt = self.executor.told_attempt()?.checked_sub(1)?;
+        self.targets.get(usize::try_from(attempt).ok()?).copied()
+    }
+}

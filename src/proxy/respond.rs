@@ -1,0 +1,139 @@
+//! Answers that the gateway writes, and the headers that it puts on every answer.
+//!
+//! Not here: which answer it is. Invariant: no header of an upstream reaches a client unless `providers::headers` lets it pass.
+
+use bytes::Bytes;
+use http::StatusCode;
+use pingora_core::Result;
+use pingora_http::ResponseHeader;
+
+use super::operation::OperationCell;
+use crate::core::api::Family;
+use crate::core::outcome::Reply;
+use crate::executor::effect::{FinalAnswer, ThrottleHeaders};
+use crate::providers::envelope::{self, GatewayCode, GatewayError};
+use crate::providers::headers;
+
+/// What a 503 of the gateway asks for, in whole seconds: long enough for a drain or a burst to pass.
+pub const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// A complete answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status and headers.
+    pub header: ResponseHeader,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// An error of the gateway in the client's envelope.
+pub fn gateway_error(family: Family, error: &GatewayError, request_id: &str) -> Result<Answer> {
+    let body = Bytes::from(envelope::encode(family, error, request_id));
+    let mut header = ResponseHeader::build(error.status(), Some(8))?;
+    header.insert_header("content-type", envelope::CONTENT_TYPE)?;
+    header.insert_header("content-length", body.len())?;
+    header.insert_header("x-request-id", request_id)?;
+    if error.status() == 503 {
+        header.insert_header("retry-after", RETRY_AFTER_SECONDS)?;
+    }
+    Ok(Answer { header, body })
+}
+
+/// The final answer of an operation, dressed.
+pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer> {
+    let family = cell.facts.api.family();
+    let made = |code| gateway_error(family, &GatewayError::plain(code), &cell.facts.id);
+    let mut answer = match answer {
+        FinalAnswer::Upstream(reply) => from_reply(reply)?,
+        FinalAnswer::Throttled(reply, throttle) => {
+            let mut answer = match reply {
+                Some(reply) => from_reply(reply)?,
+                None => made(GatewayCode::UpstreamThrottled)?,
+            };
+            throttled(&mut answer.header, throttle, cell.facts.snapshot.server.route_headers)?;
+            answer
+        }
+        FinalAnswer::Unreachable => made(GatewayCode::UpstreamUnreachable)?,
+        FinalAnswer::Ambiguous => made(GatewayCode::UpstreamAmbiguous)?,
+        FinalAnswer::TimedOut => made(GatewayCode::UpstreamTimeout)?,
+        FinalAnswer::Deadline => made(GatewayCode::DeadlineExceeded)?,
+        FinalAnswer::NoCandidate => made(GatewayCode::NoCandidate)?,
+        FinalAnswer::ShuttingDown => made(GatewayCode::ShuttingDown)?,
+        FinalAnswer::Internal => made(GatewayCode::Internal)?,
+    };
+    dress(&mut answer.header, cell)?;
+    Ok(answer)
+}
+
+fn from_reply(reply: &Reply) -> Result<Answer> {
+    let body = Bytes::copy_from_slice(&reply.body);
+    let mut header = ResponseHeader::build(reply.status, Some(reply.headers.len() + 8))?;
+    for (name, value) in &reply.headers {
+        header.append_header(name.clone(), value.as_str())?;
+    }
+    header.insert_header("content-length", body.len())?;
+    Ok(Answer { header, body })
+}
+
+/// The headers of a final throttle (R-S20).
+pub fn throttled(
+    header: &mut ResponseHeader,
+    throttle: &ThrottleHeaders,
+    route_headers: bool,
+) -> Result<()> {
+    header.insert_header("retry-after", throttle.seconds().to_string())?;
+    header.insert_header("retry-after-ms", throttle.milliseconds().to_string())?;
+    header.insert_header("x-should-retry", if throttle.should_retry { "true" } else { "false" })?;
+    if route_headers {
+        header.insert_header("x-rondo-reason", throttle.reason)?;
+    }
+    Ok(())
+}
+
+/// The header of an upstream's answer as the client gets it: what passes, and nothing else.
+pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<ResponseHeader> {
+    let is_error = upstream.status.as_u16() >= 400;
+    let mut header = ResponseHeader::build(upstream.status, Some(upstream.headers.len() + 6))?;
+    for (name, value) in &upstream.headers {
+        let passes = if is_error {
+            headers::passes_error(name.as_str())
+        } else {
+            headers::passes_answer(name.as_str())
+        };
+        if passes || name == http::header::CONTENT_LENGTH {
+            header.append_header(name.clone(), value.clone())?;
+        }
+    }
+    dress(&mut header, cell)?;
+    Ok(header)
+}
+
+/// Puts the gateway's own headers on an answer.
+fn dress(header: &mut ResponseHeader, cell: &OperationCell) -> Result<()> {
+    header.insert_header("x-request-id", &*cell.facts.id)?;
+    if !cell.facts.snapshot.server.route_headers {
+        return Ok(());
+    }
+    let (sends, round) = cell.progress();
+    header.insert_header("x-rondo-route", &*cell.facts.route.name)?;
+    if let Some(target) = cell.delivered_target() {
+        header.insert_header("x-rondo-target", &*target)?;
+    }
+    header.insert_header("x-rondo-attempts", sends)?;
+    header.insert_header("x-rondo-round", u32::from(round))?;
+    Ok(())
+}
+
+/// A bounded copy of an error answer, for the case that it becomes the final one.
+pub fn reply(status: StatusCode, upstream: &ResponseHeader, body: &[u8]) -> Reply {
+    let headers = upstream
+        .headers
+        .iter()
+        .filter(|(name, _)| headers::passes_error(name.as_str()))
+        .filter_map(|(name, value)| {
+            let value = value.to_str().ok()?;
+            Some((name.as_str().to_owned(), value.to_owned()))
+        })
+        .collect();
+    Reply { status: status.as_u16(), headers, body: body.to_vec() }
+}

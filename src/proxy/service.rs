@@ -1,0 +1,401 @@
+//! Pingora's hooks. Each translates and does nothing else; the order in which they run is in the module doc of [`super`].
+//!
+//! Traps of Pingora 0.9.1 that shape them: a retry flag that nobody decides panics, so both error hooks always set it; `max_retries` counts
+//! attempts, and 0 would answer nothing at all; after an error past `upstream_peer` the client's HTTP/1.1 connection cannot be kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorSource, ErrorType, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use rand::Rng;
+use tokio::time::Instant;
+
+use super::ctx::{Operation, RequestCtx, Requester};
+use super::gateway::Gateway;
+use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
+use super::refuse::Refused;
+use super::respond::{self, Answer};
+use super::upstream::{AGAIN, AttemptConnector};
+use crate::core::api::Family;
+use crate::core::class::Class;
+use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
+use crate::core::time::MonoTime;
+use crate::executor::effect::{FinalAnswer, Next};
+use crate::executor::event::{Event, StreamEnd};
+use crate::policy::route::ModelPattern;
+use crate::providers::client_headers::sane_request_id;
+use crate::providers::envelope::{GatewayCode, GatewayError};
+use crate::providers::inbound::{Inbound, family_of, recognise};
+use crate::providers::models_list::models_list;
+
+/// The proxy application. Cheap to clone; one serves each listener.
+#[derive(Clone)]
+pub struct DataPlane {
+    gateway: Arc<Gateway>,
+    signpost: Arc<HttpPeer>,
+}
+
+impl DataPlane {
+    /// The application over the shared state.
+    pub fn new(gateway: Arc<Gateway>) -> DataPlane {
+        DataPlane { gateway, signpost: Arc::new(AttemptConnector::signpost()) }
+    }
+
+    async fn serve(
+        &self,
+        session: &mut Session,
+        ctx: &mut RequestCtx,
+        who: &mut Requester,
+    ) -> Result<Next, Refused> {
+        let header = session.req_header();
+        let (method, path) = (header.method.clone(), header.uri.path().to_owned());
+        match recognise(method.as_str(), &path) {
+            Inbound::Operation(asked) => {
+                who.api = Some(asked.api);
+                self.gateway.admit(session.as_downstream_mut(), &asked, who, ctx).await
+            }
+            Inbound::ListModels | Inbound::MethodNotAllowed { .. } => {
+                Err(Refused::unread(GatewayCode::MethodNotAllowed))
+            }
+            Inbound::NotFound => Err(Refused::unread(GatewayCode::PathNotFound)),
+        }
+    }
+
+    /// Sleeps until the instant, or until something else ends the wait; the executor is told which.
+    async fn wait(&self, session: &mut Session, operation: &Operation, until: MonoTime) -> Next {
+        let clock = &self.gateway.around.clock;
+        let at = |instant| tokio::time::sleep_until(Instant::from_std(clock.instant(instant)));
+        let event = tokio::select! {
+            biased;
+            // Nothing is expected of the client now: whatever comes means that it has left or broken the protocol.
+            _ = session.as_downstream_mut().read_body_or_idle(true) => Event::ClientGone,
+            () = self.gateway.around.lifecycle.drain_begun() => Event::ShutdownBegun,
+            () = at(operation.deadline) => Event::DeadlinePassed,
+            () = at(until) => Event::WaitElapsed,
+        };
+        operation.cell.feed(event)
+    }
+
+    /// Follows the executor until there is an attempt to make or the operation is over.
+    async fn next_attempt(
+        &self,
+        session: &mut Session,
+        ctx: &mut RequestCtx,
+    ) -> Result<(), Option<FinalAnswer>> {
+        let Some(operation) = &ctx.operation else { return Err(Some(FinalAnswer::Internal)) };
+        let mut next = operation.cell.take_next();
+        loop {
+            next = match next {
+                Some(Next::Begin(begin)) => {
+                    let client = &session.req_header().headers;
+                    match self.gateway.prepare(operation, begin, client).await {
+                        Some(spec) => {
+                            ctx.prepared = Some(Arc::new(spec));
+                            return Ok(());
+                        }
+                        None => Some(operation.cell.feed(Event::Outcome(unreachable_target()))),
+                    }
+                }
+                Some(Next::Wait(until)) => Some(self.wait(session, operation, until).await),
+                Some(Next::Answer(answer)) => return Err(Some(answer)),
+                Some(Next::End) => return Err(None),
+                Some(Next::Send | Next::Deliver(_) | Next::Continue) | None => {
+                    return Err(Some(FinalAnswer::Internal));
+                }
+            };
+        }
+    }
+
+    fn requester(&self, session: &Session) -> Requester {
+        let sent = session.get_header("x-request-id").map(|value| value.as_bytes());
+        let id = match sent.and_then(sane_request_id) {
+            Some(id) => Arc::from(id),
+            None => Arc::from(format!("{:032x}", rand::rng().random::<u128>())),
+        };
+        Requester { id, started: self.gateway.around.clock.stamp(), api: None }
+    }
+
+    fn family(session: &Session) -> Family {
+        let has = |name: &str| session.get_header(name).is_some();
+        let path = session.req_header().uri.path();
+        family_of(path, has("anthropic-version").into(), has("x-goog-api-key").into())
+    }
+
+    async fn refuse(
+        &self,
+        session: &mut Session,
+        ctx: &RequestCtx,
+        who: &Requester,
+        refused: Refused,
+    ) -> Result<bool> {
+        let now = self.gateway.around.clock.stamp();
+        let Some(error) = refused.error else {
+            ctx.refused(who, refused.route, CLIENT_CLOSED_REQUEST, "client_gone", now);
+            session.set_keepalive(None);
+            return match refused.broke {
+                Some(error) => Err(error.into_down()),
+                None => Ok(true),
+            };
+        };
+        ctx.refused(who, refused.route, error.status(), error.code().label(), now);
+        let family = who.api.map_or_else(|| Self::family(session), |api| api.family());
+        let mut answer = respond::gateway_error(family, &error, &who.id)?;
+        if error.code() == GatewayCode::MethodNotAllowed {
+            let allow = match recognise("", session.req_header().uri.path()) {
+                Inbound::MethodNotAllowed { allow } => allow,
+                _ => "POST",
+            };
+            answer.header.insert_header("allow", allow)?;
+        }
+        if refused.unread && !session.as_downstream_mut().is_body_done() {
+            session.set_keepalive(None);
+        }
+        write(session, answer).await?;
+        Ok(true)
+    }
+
+    async fn list_models(&self, session: &mut Session, who: &Requester) -> Result<bool> {
+        let config = self.gateway.config.load_full();
+        let routes = config.snapshot.routes.iter();
+        let names: Vec<&str> = routes
+            .flat_map(|route| &route.models)
+            .filter_map(|pattern| match pattern {
+                ModelPattern::Exact(name) => Some(&**name),
+                ModelPattern::Prefix(_) => None,
+            })
+            .collect();
+        let body = Bytes::from(models_list(Self::family(session), &names, 0));
+        let mut header = ResponseHeader::build(200, Some(4))?;
+        header.insert_header("content-type", "application/json")?;
+        header.insert_header("content-length", body.len())?;
+        header.insert_header("x-request-id", &*who.id)?;
+        write(session, Answer { header, body }).await?;
+        Ok(true)
+    }
+}
+
+/// Writes an answer outside a session.
+async fn write(session: &mut Session, answer: Answer) -> Result<()> {
+    session.write_response_header(Box::new(answer.header), answer.body.is_empty()).await?;
+    if !answer.body.is_empty() {
+        session.write_response_body(Some(answer.body), true).await?;
+    }
+    Ok(())
+}
+
+/// Writes the final answer of an operation outside a session, and settles it.
+async fn write_final(
+    session: &mut Session,
+    cell: &OperationCell,
+    answer: &FinalAnswer,
+) -> Result<u16> {
+    let answer = respond::final_answer(cell, answer)?;
+    let (status, length) = (answer.header.status.as_u16(), answer.body.len());
+    cell.committed(status);
+    let written = write(session, answer).await;
+    cell.wrote(length, written.is_ok());
+    let end = if written.is_ok() { StreamEnd::Complete } else { StreamEnd::ClientGone };
+    let _ = cell.feed(Event::StreamEnded(end));
+    written.map(|()| status)
+}
+
+/// The report of a target that could not even be asked: its name does not resolve, or its credential cannot be sent.
+fn unreachable_target() -> AttemptReport {
+    AttemptReport {
+        outcome: Outcome::NotDelivered,
+        class: Class::Transport,
+        scope: Scope::Candidate,
+        carrier: Carrier::None,
+        status: None,
+        pushback: None,
+        reply: None,
+    }
+}
+
+fn has_left(error: &Error) -> bool {
+    error.esource() == &ErrorSource::Downstream
+}
+
+#[async_trait]
+impl ProxyHttp for DataPlane {
+    type CTX = RequestCtx;
+
+    fn new_ctx(&self) -> RequestCtx {
+        RequestCtx::new(Arc::clone(&self.gateway.around.observer))
+    }
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut RequestCtx) -> Result<bool> {
+        ctx.open();
+        let mut who = self.requester(session);
+        let keepalive = self.gateway.config.load().snapshot.server.keepalive_timeout;
+        session.set_keepalive(Some(keepalive.as_secs().max(1)));
+        let path = session.req_header().uri.path();
+        let method = session.req_header().method.as_str();
+        if recognise(method, path) == Inbound::ListModels {
+            return self.list_models(session, &who).await;
+        }
+        match self.serve(session, ctx, &mut who).await {
+            Err(refused) => self.refuse(session, ctx, &who, refused).await,
+            Ok(Next::Answer(answer)) => match ctx.cell() {
+                Some(cell) => write_final(session, cell, &answer).await.map(|_| true),
+                None => Ok(true),
+            },
+            Ok(_) => Ok(false),
+        }
+    }
+
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        ctx: &mut RequestCtx,
+    ) -> Result<Box<HttpPeer>> {
+        match self.next_attempt(session, ctx).await {
+            Ok(()) => Ok(Box::new(HttpPeer::clone(&self.signpost))),
+            Err(answer) => {
+                ctx.answer = answer;
+                let mut error = Error::new_in(ErrorType::Custom("the operation ends here"));
+                error.set_retry(false);
+                Err(error)
+            }
+        }
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _session: &mut Session,
+        upstream: &mut RequestHeader,
+        ctx: &mut RequestCtx,
+    ) -> Result<()> {
+        if let Some(spec) = ctx.prepared.take() {
+            upstream.extensions_mut().insert(spec);
+        }
+        Ok(())
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _session: &mut Session,
+        upstream: &mut ResponseHeader,
+        ctx: &mut RequestCtx,
+    ) -> Result<()> {
+        if let Some(cell) = ctx.cell() {
+            cell.committed(upstream.status.as_u16());
+        }
+        Ok(())
+    }
+
+    fn response_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut RequestCtx,
+    ) -> Result<Option<Duration>> {
+        if let Some(cell) = ctx.cell() {
+            cell.wrote(body.as_ref().map_or(0, Bytes::len), end);
+        }
+        Ok(None)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        _ctx: &mut RequestCtx,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        // Never reached: sessions connect lazily. Were it reached, nothing has been decided.
+        error.set_retry(false);
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        _session: &mut Session,
+        mut error: Box<Error>,
+        ctx: &mut RequestCtx,
+        _reused: bool,
+    ) -> Box<Error> {
+        let again = error.etype() == &AGAIN;
+        error.set_retry(again);
+        if let Some(cell) = ctx.cell()
+            && !again
+        {
+            let _ = cell.feed(match (cell.end_seen(), has_left(&error), cell.has_committed()) {
+                (true, ..) => Event::StreamEnded(StreamEnd::Complete),
+                (_, true, _) => Event::ClientGone,
+                (_, _, false) => Event::Dropped,
+                _ if error.etype() == &ErrorType::ReadTimedout => {
+                    Event::StreamEnded(StreamEnd::UpstreamTimedOut)
+                }
+                _ => Event::StreamEnded(StreamEnd::UpstreamBroke),
+            });
+        }
+        error
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        ctx: &mut RequestCtx,
+    ) -> FailToProxy {
+        let gone = FailToProxy { error_code: 0, can_reuse_downstream: false };
+        let Some(cell) = ctx.cell() else { return gone };
+        if session.response_written().is_some() || has_left(error) {
+            return gone;
+        }
+        let Some(answer) = &ctx.answer else { return gone };
+        // Pingora closes the connection after this whatever is returned; the client has to be told.
+        session.set_keepalive(None);
+        match write_final(session, cell, answer).await {
+            Ok(status) => FailToProxy { error_code: status, can_reuse_downstream: false },
+            Err(_) => gone,
+        }
+    }
+
+    async fn logging(
+        &self,
+        _session: &mut Session,
+        error: Option<&Error>,
+        ctx: &mut RequestCtx,
+    ) {
+        let Some(cell) = ctx.cell() else { return };
+        if !cell.has_ended() {
+            let _ = cell.feed(match error {
+                _ if cell.end_seen() => Event::StreamEnded(StreamEnd::Complete),
+                None if cell.has_committed() => Event::StreamEnded(StreamEnd::Complete),
+                Some(error) if has_left(error) => Event::ClientGone,
+                _ => Event::Dropped,
+            });
+        }
+        cell.report_end();
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _ctx: &RequestCtx,
+        _error: &Error,
+        _context: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+
+    fn suppress_error_log(&self, _session: &Session, _ctx: &RequestCtx, _error: &Error) -> bool {
+        // The access log tells how each operation ended.
+        true
+    }
+
+    fn request_summary(&self, session: &Session, _ctx: &RequestCtx) -> String {
+        // Path only: a query may carry a credential.
+        let header = session.req_header();
+        format!("{} {}", header.method, header.uri.path())
+    }
+}

@@ -1,0 +1,269 @@
+//! One attempt from the dispatch point to the decision.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use pingora_core::{Error, Result};
+use pingora_http::ResponseHeader;
+use tokio::time::{Instant, timeout_at};
+
+use super::failure::{Reached, broken, timed_out};
+use super::session::{AGAIN, AttemptSession, Leftover};
+use super::spec::{AttemptSpec, missing};
+use super::write::{self, Timers};
+use crate::core::class::Class;
+use crate::core::limits::{
+    ERROR_BODY_TIME_MAX, PEEK_BYTES_MAX, PEEK_TIME_MAX, REPLY_BODY_MAX,
+};
+use crate::core::outcome::{AttemptReport, Carrier, Outcome, Reply, Scope};
+use crate::executor::effect::{Deliver, FinalAnswer, Next};
+use crate::executor::event::Event;
+use crate::proxy::respond;
+use crate::proxy::translate::Headers;
+use crate::providers::answer::{BodyEnd, ResponseHead, Verdict};
+use crate::providers::classify;
+use crate::providers::headers::upstream_request_id;
+use crate::providers::peek::{self, Peek, Rest};
+use crate::providers::stream::{Progress, StreamWatch};
+
+impl AttemptSession {
+    /// Asks for the send, makes it, tells the executor what became of it, and obeys.
+    pub(super) async fn exchange(&mut self) -> Result<()> {
+        let spec = self.spec.clone().ok_or_else(missing)?;
+        // Lets Pingora's two message forwarders end first (see `session`).
+        tokio::task::yield_now().await;
+        match spec.cell.feed(Event::SendBegun) {
+            Next::Send => {}
+            next => return self.obey(&spec, &next),
+        }
+        let report = match self.attempt(&spec).await {
+            Ok(report) | Err(report) => report,
+        };
+        let next = spec.cell.feed(Event::Outcome(report));
+        self.obey(&spec, &next)
+    }
+
+    fn obey(&mut self, spec: &AttemptSpec, next: &Next) -> Result<()> {
+        match next {
+            Next::Deliver(deliver) => self.deliver(spec, deliver),
+            Next::Answer(answer) => self.answer(spec, answer),
+            Next::Begin(_) | Next::Wait(_) => {
+                self.discard();
+                let mut error = Error::new_up(AGAIN);
+                error.set_retry(true);
+                Err(error)
+            }
+            Next::Send | Next::Continue | Next::End => {
+                self.discard();
+                let mut error = Error::new_in(pingora_core::ErrorType::InternalError);
+                error.set_retry(false);
+                Err(error)
+            }
+        }
+    }
+
+    /// The upstream's own answer becomes the client's.
+    fn deliver(&mut self, spec: &AttemptSpec, deliver: &Deliver) -> Result<()> {
+        let upstream = self.upstream.take().ok_or_else(missing)?;
+        let mut header = respond::passed_header(&upstream, &spec.cell)?;
+        if let Deliver::Throttled(throttle) = deliver {
+            let route_headers = spec.cell.facts.snapshot.server.route_headers;
+            respond::throttled(&mut header, throttle, route_headers)?;
+        }
+        self.delivered = Some(header);
+        Ok(())
+    }
+
+    /// An answer of the gateway, passed on as if it came from upstream: the client's connection stays usable.
+    fn answer(&mut self, spec: &AttemptSpec, answer: &FinalAnswer) -> Result<()> {
+        self.discard();
+        let answer = respond::final_answer(&spec.cell, answer)?;
+        self.delivered = Some(answer.header);
+        if !answer.body.is_empty() {
+            self.held.push_back(answer.body);
+        }
+        Ok(())
+    }
+
+    /// What was read of the answer is not wanted. An exchange that broke stays broken.
+    fn discard(&mut self) {
+        self.held.clear();
+        if self.upstream.is_some() {
+            self.leftover = Leftover::Discarded;
+        }
+        self.ended = true;
+    }
+
+    /// The send and everything up to its outcome. `Err` and `Ok` are both reports; `?` ends at the first that is final.
+    async fn attempt(&mut self, spec: &Arc<AttemptSpec>) -> Result<AttemptReport, AttemptReport> {
+        let timeouts = spec.provider.provider.timeouts;
+        let begun = Instant::now();
+        let deadline = Instant::from_std(spec.cell.around.clock.instant(spec.deadline));
+        self.total_ends = begun.checked_add(timeouts.total);
+
+        let connect = self.connector.inner.get_http_session(&spec.peer);
+        let connect_ends = deadline.min(begun + timeouts.connect);
+        let inner = match timeout_at(connect_ends, connect).await {
+            Err(_) => return Err(timed_out(Reached::NothingSent)),
+            Ok(connected) => {
+                connected.map_err(|error| broken(Reached::NothingSent, &error))?.0
+            }
+        };
+        let timers = Timers { deadline, first_byte: timeouts.first_byte, pause: timeouts.idle };
+        let inner = self.inner.insert(inner);
+        let head = write::send(inner, spec, timers).await?;
+        self.ended = head.ended;
+        spec.cell.upstream_header(upstream_request_id(&Headers(&head.header.headers)));
+        let header = self.upstream.insert(head.header).clone();
+        if header.status.is_success() {
+            self.look_into(spec, &header, deadline).await
+        } else {
+            Ok(self.read_error(spec, &header, deadline).await)
+        }
+    }
+
+    /// Reads an error answer within its bounds and classifies it (R-A2).
+    async fn read_error(
+        &mut self,
+        spec: &AttemptSpec,
+        header: &ResponseHeader,
+        deadline: Instant,
+    ) -> AttemptReport {
+        let due = deadline.min(Instant::now() + ERROR_BODY_TIME_MAX);
+        let mut body = BytesMut::new();
+        let end = loop {
+            if self.ended {
+                break BodyEnd::Complete;
+            }
+            if body.len() >= REPLY_BODY_MAX {
+                break BodyEnd::OverBound;
+            }
+            match timeout_at(due, self.read_through()).await {
+                Err(_) => break BodyEnd::OverBound,
+                Ok(Err(_)) => break BodyEnd::Truncated,
+                Ok(Ok(None)) => break BodyEnd::Complete,
+                Ok(Ok(Some(part))) => {
+                    body.extend_from_slice(&part);
+                    self.held.push_back(part);
+                }
+            }
+        };
+        body.truncate(REPLY_BODY_MAX);
+        let headers = Headers(&header.headers);
+        let head = ResponseHead { status: header.status.as_u16(), headers: &headers };
+        let trust = &spec.provider.provider.trust_status;
+        let verdict =
+            classify::classify(spec.provider.adapter, &spec.traits, trust, &head, &body, end);
+        let reply = respond::reply(header.status, header, &body);
+        from_verdict(&verdict, Some(reply))
+    }
+
+    /// Holds a good answer until it is known to be one (R-A4).
+    async fn look_into(
+        &mut self,
+        spec: &AttemptSpec,
+        header: &ResponseHeader,
+        deadline: Instant,
+    ) -> Result<AttemptReport, AttemptReport> {
+        let headers = Headers(&header.headers);
+        let head = ResponseHead { status: header.status.as_u16(), headers: &headers };
+        let mut watch = peek::is_stream(&spec.traits, &head)
+            .then(|| StreamWatch::new(spec.provider.adapter, spec.traits, &head));
+        let mut prefix = BytesMut::new();
+        let mut seen = 0_usize;
+        let mut hold_ends = None;
+        loop {
+            let rest = match (self.ended, hold_ends) {
+                (true, _) => Rest::Ended,
+                (false, Some(ends)) if Instant::now() >= ends || seen >= PEEK_BYTES_MAX => {
+                    Rest::Bound
+                }
+                (false, _) => Rest::Open,
+            };
+            let found = match &mut watch {
+                Some(watch) => follow(watch, rest),
+                None => peek::peek(spec.provider.adapter, &spec.traits, &head, &prefix, rest),
+            };
+            match found {
+                Peek::Commit => return Ok(good(header)),
+                Peek::Error(verdict) => {
+                    let body = watch.as_ref().map(StreamWatch::error_body).unwrap_or(Some(&prefix));
+                    let reply = body.map(|body| stream_reply(&verdict, header, body));
+                    return Ok(from_verdict(&verdict, reply));
+                }
+                Peek::NeedMore => {}
+            }
+            let read = match hold_ends {
+                Some(ends) if ends < deadline => match timeout_at(ends, self.read_through()).await {
+                    Err(_) => continue,
+                    Ok(read) => read,
+                },
+                _ => match timeout_at(deadline, self.read_through()).await {
+                    Err(_) => return Err(timed_out(Reached::Sent)),
+                    Ok(read) => read,
+                },
+            };
+            let Some(part) = read.map_err(|error| broken(Reached::Sent, &error))? else {
+                self.ended = true;
+                continue;
+            };
+            hold_ends.get_or_insert_with(|| Instant::now() + PEEK_TIME_MAX);
+            seen += part.len();
+            match &mut watch {
+                Some(watch) => {
+                    let _ = watch.feed(&part);
+                }
+                None => prefix.extend_from_slice(&part),
+            }
+            self.held.push_back(part);
+        }
+    }
+}
+
+fn follow(watch: &mut StreamWatch, rest: Rest) -> Peek {
+    let progress = match rest {
+        Rest::Ended => watch.finish(),
+        Rest::Open | Rest::Bound => watch.progress(),
+    };
+    let found = match progress {
+        Progress::Preamble => Peek::NeedMore,
+        Progress::Output => Peek::Commit,
+        Progress::Failed(verdict) => Peek::Error(verdict),
+    };
+    peek::settle(found, rest)
+}
+
+fn good(header: &ResponseHeader) -> AttemptReport {
+    AttemptReport {
+        outcome: Outcome::Succeeded,
+        class: Class::Ok,
+        scope: Scope::Candidate,
+        carrier: Carrier::Status,
+        status: Some(header.status.as_u16()),
+        pushback: None,
+        reply: None,
+    }
+}
+
+fn from_verdict(verdict: &Verdict, reply: Option<Reply>) -> AttemptReport {
+    AttemptReport {
+        outcome: verdict.outcome,
+        class: verdict.class,
+        scope: verdict.scope,
+        carrier: verdict.carrier,
+        status: Some(verdict.status),
+        pushback: verdict.pushback,
+        reply: reply.map(Arc::new),
+    }
+}
+
+/// An error found inside a good answer, as the answer that it should have been: its status, and its body without the framing.
+fn stream_reply(verdict: &Verdict, header: &ResponseHeader, body: &[u8]) -> Reply {
+    let body = body.get(..REPLY_BODY_MAX).unwrap_or(body);
+    let mut reply = respond::reply(header.status, header, body);
+    reply.status = verdict.status;
+    reply.headers.retain(|(name, _)| name != "content-type");
+    reply.headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    reply
+}
+

@@ -1,0 +1,282 @@
+//! The upstream session that Pingora drives. It holds what was read before commitment and reads through afterwards.
+//!
+//! Traps of Pingora 0.9.1 that shape it: asking an HTTP/1.1 session whether its response is done before it has a head panics; the custom message
+//! reader and writer must exist although nothing uses them; both must have ended before a response may end, or a complete one is called cut.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::HeaderMap;
+use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::protocols::http::custom::client::Session as CustomSession;
+use pingora_core::protocols::http::custom::{BodyWrite, CustomMessageWrite};
+use pingora_core::protocols::l4::socket::SocketAddr;
+use pingora_core::protocols::{Digest, UniqueIDType};
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorType, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
+use tokio::time::{Instant, timeout_at};
+
+use super::connector::AttemptConnector;
+use super::spec::{AttemptSpec, missing};
+use crate::providers::envelope::{self, GatewayCode, GatewayError};
+
+/// The error of an attempt that another attempt follows. It is the only one that Pingora's loop retries.
+pub const AGAIN: ErrorType = ErrorType::Custom("another attempt follows");
+
+/// An upstream session for one attempt.
+pub struct AttemptSession {
+    pub(super) connector: AttemptConnector,
+    pub(super) spec: Option<Arc<AttemptSpec>>,
+    pub(super) inner: Option<HttpSession>,
+    /// The upstream's own head, until it is delivered or discarded.
+    pub(super) upstream: Option<ResponseHeader>,
+    /// The head that the client gets.
+    pub(super) delivered: Option<ResponseHeader>,
+    /// Body bytes read before commitment.
+    pub(super) held: VecDeque<Bytes>,
+    /// Whether the upstream's body has been read to its end.
+    pub(super) ended: bool,
+    pub(super) leftover: Leftover,
+    /// When the whole answer has to be over.
+    pub(super) total_ends: Option<Instant>,
+    /// The error that ends a stream after its in-band error event was passed on.
+    broken: Option<Box<Error>>,
+}
+
+/// What a session leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leftover {
+    /// The answer was read whole.
+    Finished,
+    /// The answer is not wanted; what is left of it may be drained.
+    Discarded,
+    /// The exchange broke, or the client left: nothing to be used again.
+    Broken,
+}
+
+impl AttemptSession {
+    pub(super) fn new(connector: AttemptConnector) -> AttemptSession {
+        AttemptSession {
+            connector,
+            spec: None,
+            inner: None,
+            upstream: None,
+            delivered: None,
+            held: VecDeque::new(),
+            ended: false,
+            leftover: Leftover::Broken,
+            total_ends: None,
+            broken: None,
+        }
+    }
+
+    /// The connection, if one was opened, and what may be done with it.
+    pub(super) fn into_leftover(self) -> Option<(HttpSession, HttpPeer, Leftover)> {
+        let mut inner = self.inner?;
+        let peer = self.spec?.peer.clone();
+        let has_head = self.upstream.is_some() || self.delivered.is_some();
+        let leftover = match self.leftover {
+            Leftover::Discarded => Leftover::Discarded,
+            _ if has_head && inner.response_done() => Leftover::Finished,
+            _ => Leftover::Broken,
+        };
+        Some((inner, peer, leftover))
+    }
+
+    /// The next bytes of the upstream's body, within the idle and total limits.
+    pub(super) async fn read_through(&mut self) -> Result<Option<Bytes>> {
+        let Some(spec) = &self.spec else { return Err(missing()) };
+        let idle = spec.provider.provider.timeouts.idle;
+        let Some(inner) = self.inner.as_mut() else { return Ok(None) };
+        let idle_ends = Instant::now() + idle;
+        let due = self.total_ends.map_or(idle_ends, |total| total.min(idle_ends));
+        let read = match timeout_at(due, inner.read_response_body()).await {
+            Ok(read) => read.map_err(|error| error.into_up())?,
+            Err(_) => {
+                let late = Error::explain(ErrorType::ReadTimedout, "the answer paused too long");
+                return Err(late.into_up());
+            }
+        };
+        if read.is_none() || inner.response_done() {
+            self.ended = true;
+        }
+        Ok(read)
+    }
+
+    /// The error event that tells the client of a broken stream, if the stream is one that can carry it.
+    fn in_band_error(&self) -> Option<Bytes> {
+        let header = self.delivered.as_ref()?;
+        let facts = &self.spec.as_ref()?.cell.facts;
+        let is = |name, wanted: &str| {
+            let value = header.headers.get(name).map(|value| value.as_bytes());
+            value.is_some_and(|value| value.starts_with(wanted.as_bytes()))
+        };
+        let framed = header.headers.contains_key(http::header::CONTENT_LENGTH);
+        let encoded = header.headers.contains_key(http::header::CONTENT_ENCODING);
+        if header.status != 200 || framed || encoded || !is("content-type", "text/event-stream") {
+            return None;
+        }
+        let error = GatewayError::plain(GatewayCode::StreamInterrupted);
+        let event = envelope::stream_error_event(facts.api, &error, &facts.id);
+        // A blank line first: the stream may have broken inside an event.
+        let mut bytes = Vec::with_capacity(event.len() + 2);
+        bytes.extend_from_slice(b"\n\n");
+        bytes.extend_from_slice(&event);
+        Some(bytes.into())
+    }
+}
+
+/// Pingora asks for a writer of the request body; the exchange writes it itself.
+struct NoBody;
+
+#[async_trait]
+impl BodyWrite for NoBody {
+    async fn write_all_buf(&mut self, data: &mut Bytes) -> Result<()> {
+        data.clear();
+        Ok(())
+    }
+    async fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+    async fn cleanup(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn upgrade_body_writer(&mut self) {}
+}
+
+#[async_trait]
+impl CustomSession for AttemptSession {
+    async fn write_request_header(&mut self, req: Box<RequestHeader>, _end: bool) -> Result<()> {
+        let spec = req.extensions.get::<Arc<AttemptSpec>>().cloned();
+        self.spec = Some(spec.ok_or_else(missing)?);
+        Ok(())
+    }
+
+    async fn write_request_body(&mut self, _data: Bytes, _end: bool) -> Result<()> {
+        Ok(())
+    }
+
+    async fn finish_request_body(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_read_timeout(&mut self, _timeout: Option<Duration>) {}
+
+    fn set_write_timeout(&mut self, _timeout: Option<Duration>) {}
+
+    /// The whole exchange up to the decision. Pingora drops this future when the client leaves.
+    async fn read_response_header(&mut self) -> Result<()> {
+        if self.delivered.is_some() {
+            return Ok(());
+        }
+        self.exchange().await
+    }
+
+    async fn read_response_body(&mut self) -> Result<Option<Bytes>> {
+        if let Some(held) = self.held.pop_front() {
+            return Ok(Some(held));
+        }
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        if self.ended {
+            return Ok(None);
+        }
+        match self.read_through().await {
+            Ok(read) => Ok(read),
+            Err(error) => match self.in_band_error() {
+                Some(event) => {
+                    self.broken = Some(error);
+                    Ok(Some(event))
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    fn response_finished(&self) -> bool {
+        self.ended && self.held.is_empty()
+    }
+
+    async fn shutdown(&mut self, _code: u32, _ctx: &str) {
+        if let Some(inner) = self.inner.as_mut() {
+            inner.shutdown().await;
+        }
+    }
+
+    fn response_header(&self) -> Option<&ResponseHeader> {
+        self.delivered.as_ref()
+    }
+
+    fn was_upgraded(&self) -> bool {
+        false
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.inner.as_ref().and_then(|inner| inner.digest())
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.inner.as_mut().and_then(|inner| inner.digest_mut())
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.inner.as_ref().and_then(|inner| inner.server_addr())
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.inner.as_ref().and_then(|inner| inner.client_addr())
+    }
+
+    async fn read_trailers(&mut self) -> Result<Option<HeaderMap>> {
+        match self.inner.as_mut() {
+            Some(HttpSession::H2(inner)) if self.leftover != Leftover::Discarded => {
+                inner.read_trailers().await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn fd(&self) -> UniqueIDType {
+        -1
+    }
+
+    async fn check_response_end_or_error(&mut self, _headers: bool) -> Result<bool> {
+        if !self.held.is_empty() || self.broken.is_some() {
+            return Ok(false);
+        }
+        if self.ended {
+            return Ok(true);
+        }
+        match self.inner.as_mut() {
+            Some(HttpSession::H2(inner)) => inner.check_response_end_or_error(),
+            _ => Ok(false),
+        }
+    }
+
+    fn take_request_body_writer(&mut self) -> Option<Box<dyn BodyWrite>> {
+        Some(Box::new(NoBody))
+    }
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(
+        &mut self,
+    ) -> Option<Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+        Some(Box::new(futures::stream::empty()))
+    }
+
+    async fn drain_custom_messages(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        Some(Box::new(()))
+    }
+}

@@ -1,0 +1,85 @@
+//! Everything one attempt needs, prepared fresh for its target. It rides in the request header's extensions.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderName, HeaderValue};
+use http::{Method, Uri, Version};
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorType, OrErr, Result};
+use pingora_http::RequestHeader;
+
+use crate::core::time::MonoTime;
+use crate::providers::answer::RequestTraits;
+use crate::providers::outbound::Segments;
+
+use super::super::operation::OperationCell;
+use super::super::prepared::PreparedProvider;
+
+/// One attempt, ready to be sent.
+pub struct AttemptSpec {
+    /// The operation that it belongs to.
+    pub cell: Arc<OperationCell>,
+    /// The provider of its target.
+    pub provider: Arc<PreparedProvider>,
+    /// Where it goes.
+    pub peer: HttpPeer,
+    /// Path and query at the target.
+    pub path: String,
+    /// All headers but `host`.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body, as slices of the client's with the target's model.
+    pub body: Segments,
+    /// What the request was, for reading its answer.
+    pub traits: RequestTraits,
+    /// The operation's deadline.
+    pub deadline: MonoTime,
+}
+
+/// The protocol that a connection turned out to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// HTTP/1.1
+    H1,
+    /// HTTP/2
+    H2,
+}
+
+impl AttemptSpec {
+    /// The request header for this attempt. Built from scratch, since the custom path of Pingora 0.9.1 sanitises nothing.
+    pub fn request_header(&self, wire: Wire) -> Result<Box<RequestHeader>> {
+        let base = &self.provider.provider.base;
+        let size = Some(self.headers.len() + 2);
+        let mut header = RequestHeader::build_no_case(Method::POST, self.path.as_bytes(), size)?;
+        match wire {
+            Wire::H1 => {
+                header.append_header(HOST, &*base.authority)?;
+            }
+            Wire::H2 => {
+                let scheme = if self.peer.is_tls() { "https" } else { "http" };
+                let uri = Uri::builder()
+                    .scheme(scheme)
+                    .authority(&*base.authority)
+                    .path_and_query(self.path.as_str())
+                    .build()
+                    .or_err(ErrorType::InternalError, "building the request target")?;
+                header.set_uri(uri);
+                header.set_version(Version::HTTP_2);
+            }
+        }
+        for (name, value) in &self.headers {
+            header.append_header(name.clone(), value.clone())?;
+        }
+        Ok(Box::new(header))
+    }
+
+    /// The slices of the body, for writing.
+    pub fn parts(&self) -> impl Iterator<Item = Bytes> {
+        self.body.iter().cloned()
+    }
+}
+
+/// The error for a header without a spec: a peer that the hooks did not make.
+pub fn missing() -> Box<Error> {
+    Error::explain(ErrorType::InternalError, "an attempt without a spec")
+}

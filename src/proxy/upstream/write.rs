@@ -1,0 +1,219 @@
+//! Writing a request and reading the head of its answer, which may come before the request is written.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use pingora_core::protocols::http::HttpTask;
+use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::protocols::http::v1::client::HttpSession as Http1;
+use pingora_core::protocols::http::v2::client::Http2Session as Http2;
+use pingora_core::protocols::http::v2::write_body;
+use pingora_core::{Error, ErrorType, Result};
+use pingora_http::ResponseHeader;
+use tokio::time::{Instant, timeout_at};
+
+use super::failure::{Reached, broken, timed_out};
+use super::spec::{AttemptSpec, Wire};
+use crate::core::outcome::AttemptReport;
+
+/// Bytes written at once; between two writes an early answer is looked for.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+/// How long an answer is waited for after a write failed: a provider that refuses early answers and then closes.
+const EARLY_ANSWER_TIME: Duration = Duration::from_millis(200);
+
+/// The head of an answer.
+pub(super) struct Head {
+    /// Status and headers.
+    pub header: ResponseHeader,
+    /// Whether the answer has no body.
+    pub ended: bool,
+}
+
+/// When the parts of an exchange have to be over.
+#[derive(Clone, Copy)]
+pub(super) struct Timers {
+    /// The operation's deadline.
+    pub deadline: Instant,
+    /// From the end of the request to the head.
+    pub first_byte: Duration,
+    /// Longest pause inside the request.
+    pub pause: Duration,
+}
+
+impl Timers {
+    fn pause_ends(&self) -> Instant {
+        self.deadline.min(Instant::now() + self.pause)
+    }
+
+    pub(super) fn head_due(&self) -> Instant {
+        self.deadline.min(Instant::now() + self.first_byte)
+    }
+}
+
+/// Sends the request and returns the head of the answer, or the report of what broke.
+pub(super) async fn send(
+    inner: &mut HttpSession,
+    spec: &AttemptSpec,
+    timers: Timers,
+) -> Result<Head, AttemptReport> {
+    match inner {
+        HttpSession::H1(session) => send_h1(session, spec, timers).await,
+        HttpSession::H2(session) => send_h2(session, spec, timers).await,
+        HttpSession::Custom(()) => Err(broken(Reached::NothingSent, &super::spec::missing())),
+    }
+}
+
+async fn send_h1(
+    session: &mut Http1,
+    spec: &AttemptSpec,
+    timers: Timers,
+) -> Result<Head, AttemptReport> {
+    let header = spec.request_header(Wire::H1);
+    let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
+    match timeout_at(timers.pause_ends(), session.write_request_header(header)).await {
+        Err(_) => return Err(timed_out(Reached::Sent)),
+        // The first write failed: a stale pooled connection. Nothing can have arrived.
+        Ok(Err(error)) => return Err(broken(Reached::NothingSent, &error)),
+        Ok(Ok(_)) => {}
+    }
+    if let Some(early) = write_body_h1(session, spec, timers).await? {
+        let head = head_of(early).and_then(|head| head.ok_or_else(unexpected_task));
+        return head.map_err(|error| broken(Reached::Sent, &error));
+    }
+    let due = timers.head_due();
+    loop {
+        let task = match timeout_at(due, session.read_response_task()).await {
+            Err(_) => return Err(timed_out(Reached::Sent)),
+            Ok(task) => task.map_err(|error| broken(Reached::Sent, &error))?,
+        };
+        if let Some(head) = head_of(task).map_err(|error| broken(Reached::Sent, &error))? {
+            return Ok(head);
+        }
+    }
+}
+
+/// Writes the body. `Some` is the head of an answer that came before the end.
+async fn write_body_h1(
+    session: &mut Http1,
+    spec: &AttemptSpec,
+    timers: Timers,
+) -> Result<Option<HttpTask>, AttemptReport> {
+    let mut written = 0_usize;
+    for mut part in spec.parts() {
+        while !part.is_empty() {
+            // Not before the first write: hardly anyone answers a bare header, and the look costs a system call.
+            if written > 0
+                && let Some(early) = early_head(session)?
+            {
+                return Ok(Some(early));
+            }
+            let piece = part.split_to(part.len().min(WRITE_BYTES_MAX));
+            let wrote = timeout_at(timers.pause_ends(), session.write_body(&piece)).await;
+            let failed = match wrote {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(broken(Reached::Sent, &error)),
+                Err(_) => Some(timed_out(Reached::Sent)),
+            };
+            if let Some(failed) = failed {
+                return late_head(session).await.map(Some).ok_or(failed);
+            }
+            written += piece.len();
+        }
+    }
+    let finished = session.finish_body().await;
+    finished.map_err(|error| broken(Reached::Sent, &error))?;
+    Ok(None)
+}
+
+/// A final head that is there already. Reading is safe to stop: what was read stays in the session.
+fn early_head(session: &mut Http1) -> Result<Option<HttpTask>, AttemptReport> {
+    loop {
+        let read = tokio::task::unconstrained(session.read_response_task()).now_or_never();
+        match read {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(broken(Reached::Sent, &error)),
+            Some(Ok(HttpTask::Header(header, _))) if is_interim(&header) => {}
+            Some(Ok(task)) => return Ok(Some(task)),
+        }
+    }
+}
+
+/// A final head that comes soon after a failed write.
+async fn late_head(session: &mut Http1) -> Option<HttpTask> {
+    let due = Instant::now() + EARLY_ANSWER_TIME;
+    loop {
+        match timeout_at(due, session.read_response_task()).await.ok()?.ok()? {
+            HttpTask::Header(header, _) if is_interim(&header) => {}
+            task @ HttpTask::Header(..) => return Some(task),
+            _ => return None,
+        }
+    }
+}
+
+/// The head in a task; `None` for an interim one (1xx), which is not passed on.
+fn head_of(task: HttpTask) -> Result<Option<Head>> {
+    match task {
+        HttpTask::Header(header, _) if is_interim(&header) => Ok(None),
+        HttpTask::Header(header, ended) => Ok(Some(Head { header: *header, ended })),
+        _ => Err(unexpected_task()),
+    }
+}
+
+fn is_interim(header: &ResponseHeader) -> bool {
+    header.status.is_informational()
+}
+
+fn unexpected_task() -> Box<Error> {
+    Error::explain(ErrorType::InvalidHTTPHeader, "a body before its head")
+}
+
+async fn send_h2(
+    session: &mut Http2,
+    spec: &AttemptSpec,
+    timers: Timers,
+) -> Result<Head, AttemptReport> {
+    let header = spec.request_header(Wire::H2);
+    let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
+    let empty = spec.body.is_empty();
+    let opened = session.write_request_header(header, empty);
+    // Opening a stream only queues it: a connection that refuses it has sent nothing.
+    opened.map_err(|error| broken(Reached::NothingSent, &error))?;
+    let mut body = if empty { None } else { session.take_request_body_writer() };
+    let write = async {
+        let Some(writer) = body.as_mut() else { return Ok(()) };
+        let mut parts = spec.parts().peekable();
+        while let Some(part) = parts.next() {
+            let last = parts.peek().is_none();
+            write_body(writer, part, last, Some(timers.pause)).await?;
+        }
+        Ok::<(), Box<Error>>(())
+    };
+    tokio::pin!(write);
+    let mut written = false;
+    let mut failed = None;
+    let mut due = timers.deadline;
+    loop {
+        tokio::select! {
+            biased;
+            head = session.read_response_header() => {
+                head.map_err(|error| broken(Reached::Sent, &error))?;
+                break;
+            }
+            wrote = &mut write, if !written => {
+                written = true;
+                due = timers.head_due();
+                if let Err(error) = wrote {
+                    // The peer stopped reading; its answer, if there is one, says why.
+                    due = due.min(Instant::now() + EARLY_ANSWER_TIME);
+                    failed = Some(broken(Reached::Sent, &error));
+                }
+            }
+            () = tokio::time::sleep_until(due) => {
+                return Err(failed.unwrap_or_else(|| timed_out(Reached::Sent)));
+            }
+        }
+    }
+    let header = session.response_header().cloned();
+    let header = header.ok_or_else(|| broken(Reached::Sent, &unexpected_task()))?;
+    Ok(Head { header, ended: session.response_finished() })
+}
