@@ -278,9 +278,6 @@ impl<'a> Scanner<'a> {
             Shape::Object => role.place().of_object(),
             Shape::Array => role.place(),
         };
-        if (shape, place) == (Shape::Object, Place::Item) {
-            self.item = Item::default();
-        }
         let free = self.frames.get_mut(self.depth).ok_or(ScanError::TooDeep)?;
         *free = Frame {
             shape,
