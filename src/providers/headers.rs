@@ -8,6 +8,7 @@ use super::answer::HeaderLookup;
 /// Headers of an error answer that pass, by whole name.
 const ERROR_NAMES: &[&str] = &[
     "content-type",
+    "content-encoding",
     "content-language",
     "retry-after",
     "retry-after-ms",

@@ -3,6 +3,7 @@
 //! Not here: headers (`outbound_headers`), choosing a target. Invariant: everything is made from the pristine request, never
 //! from what an earlier target was sent; the body is shared, not copied.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -64,13 +65,12 @@ pub fn splice(body: &Bytes, scan: &Scan, model: &str) -> Segments {
     let Some(named) = scan.model.as_deref() else {
         return Segments::whole(body.clone());
     };
+    let is_resource = scan.api == Api::Gemini && named.starts_with("models/");
     // A Gemini body repeats the resource name of its path.
-    let prefix = named
-        .strip_prefix("models/")
-        .filter(|_| !model.starts_with("models/"));
-    let wanted = match prefix {
-        Some(_) => format!("models/{model}"),
-        None => model.to_owned(),
+    let wanted = if is_resource && !model.starts_with("models/") {
+        Cow::Owned(format!("models/{model}"))
+    } else {
+        Cow::Borrowed(model)
     };
     if wanted == named && !scan.model_spans.differ() {
         return Segments::whole(body.clone());

@@ -24,6 +24,8 @@ pub const MODEL_SPANS_MAX: usize = 4;
 /// What a body says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
+    /// The API format that it was read as.
+    pub api: Api,
     /// The model that the body names, escapes decoded; the last one if there are several. Always there unless the path
     /// names it.
     pub model: Option<Box<str>>,
@@ -200,6 +202,7 @@ impl<'a> Scanner<'a> {
         }
         let named = self.model.as_deref().and_then(binding::of_model);
         Ok(Scan {
+            api: self.api,
             binding: self.binding.or(named),
             model: self.model,
             model_spans: self.spans,
@@ -275,9 +278,6 @@ impl<'a> Scanner<'a> {
             Shape::Object => role.place().of_object(),
             Shape::Array => role.place(),
         };
-        if (shape, place) == (Shape::Object, Place::Item) {
-            self.item = Item::default();
-        }
         let free = self.frames.get_mut(self.depth).ok_or(ScanError::TooDeep)?;
         *free = Frame {
             shape,

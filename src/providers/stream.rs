@@ -39,6 +39,8 @@ struct Facts {
     finished: bool,
     refused: bool,
     error: Option<Verdict>,
+    /// The event that carried the error, as it came.
+    error_event: Option<Vec<u8>>,
 }
 
 /// How far a stream has come.
@@ -131,6 +133,11 @@ impl StreamWatch {
         self.facts.error
     }
 
+    /// The data of the event that carried the error, without its framing: the body that an error status would have had.
+    pub fn error_body(&self) -> Option<&[u8]> {
+        self.facts.error_event.as_deref()
+    }
+
     /// What an ended stream was, for records: its error, a policy's refusal, a proper end, or an end that came early.
     pub fn ended_as(&self) -> Class {
         match (self.facts.error, &self.frames) {
@@ -164,6 +171,7 @@ impl Facts {
                     traits,
                     dialect::meaning(traits.api, Event { name, data }),
                 );
+                self.keep_error_event(event.data.trim_ascii());
             }
             Err(json_envelope::NotStrictJson) if event.stray => {}
             Err(json_envelope::NotStrictJson) => self.unreadable(),
@@ -178,8 +186,15 @@ impl Facts {
                     data: &data,
                 };
                 self.note(adapter, traits, dialect::meaning(traits.api, event));
+                self.keep_error_event(element);
             }
             Err(json_envelope::NotStrictJson) => self.unreadable(),
+        }
+    }
+
+    fn keep_error_event(&mut self, data: &[u8]) {
+        if self.error.is_some() && self.error_event.is_none() {
+            self.error_event = Some(data.to_vec());
         }
     }
 

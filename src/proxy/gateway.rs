@@ -11,7 +11,7 @@ use rand::Rng;
 use super::body::{self, BodyBounds, BodyError, HeldBody};
 use super::ctx::{Operation, RequestCtx, Requester};
 use super::host::{OperationFacts, Stamp};
-use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell, Surroundings};
+use super::operation::{OperationCell, Surroundings};
 use super::prepared::Prepared;
 use super::refuse::Refused;
 use super::upstream::AttemptSpec;

@@ -96,9 +96,9 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
     let mut header = ResponseHeader::build(upstream.status, Some(upstream.headers.len() + 6))?;
     for (name, value) in &upstream.headers {
         let passes = if is_error {
-            headers::passes_error(name.as_str())
+            headers::passes_with_error(name.as_str())
         } else {
-            headers::passes_answer(name.as_str())
+            headers::passes_with_answer(name.as_str())
         };
         if passes || name == http::header::CONTENT_LENGTH {
             header.append_header(name.clone(), value.clone())?;
@@ -129,7 +129,7 @@ pub fn reply(status: StatusCode, upstream: &ResponseHeader, body: &[u8]) -> Repl
     let headers = upstream
         .headers
         .iter()
-        .filter(|(name, _)| headers::passes_error(name.as_str()))
+        .filter(|(name, _)| headers::passes_with_error(name.as_str()))
         .filter_map(|(name, value)| {
             let value = value.to_str().ok()?;
             Some((name.as_str().to_owned(), value.to_owned()))

@@ -29,7 +29,7 @@ use crate::executor::effect::{FinalAnswer, Next};
 use crate::executor::event::{Event, StreamEnd};
 use crate::policy::route::ModelPattern;
 use crate::providers::client_headers::sane_request_id;
-use crate::providers::envelope::{GatewayCode, GatewayError};
+use crate::providers::envelope::GatewayCode;
 use crate::providers::inbound::{Inbound, family_of, recognise};
 use crate::providers::models_list::models_list;
 

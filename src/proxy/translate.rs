@@ -8,7 +8,7 @@ use crate::providers::answer::HeaderLookup;
 pub struct Headers<'a>(pub &'a HeaderMap);
 
 impl HeaderLookup for Headers<'_> {
-    fn first(&self, name: &str) -> Option<&[u8]> {
+    fn value(&self, name: &str) -> Option<&[u8]> {
         self.0.get(name).map(|value| value.as_bytes())
     }
 

@@ -187,7 +187,10 @@ impl AttemptSession {
             match found {
                 Peek::Commit => return Ok(good(header)),
                 Peek::Error(verdict) => {
-                    let body = watch.as_ref().map(StreamWatch::error_body).unwrap_or(Some(&prefix));
+                    let body = match &watch {
+                        Some(watch) => watch.error_body(),
+                        None => Some(&prefix[..]),
+                    };
                     let reply = body.map(|body| stream_reply(&verdict, header, body));
                     return Ok(from_verdict(&verdict, reply));
                 }
