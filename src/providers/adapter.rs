@@ -3,7 +3,6 @@
 //! Not here: paths and headers of requests ([`super::outbound`], [`super::outbound_headers`]), answers being judged. An adapter is data, so a new one is a file of constants.
 
 use super::outbound_headers::AuthScheme;
-pub use super::outbound_headers::AuthScheme;
 use super::pushback::DelaySource;
 use super::rules::{Kind, Path, Rule};
 use crate::core::api::ApiSet;
@@ -17,6 +16,8 @@ pub struct Adapter {
     pub speaks: ApiSet,
     /// Where it is, unless the configuration says otherwise; absent for servers that anyone can run anywhere.
     pub default_base_url: Option<&'static str>,
+    /// How a key is sent.
+    pub auth: AuthScheme,
     /// How events are framed in its good streams.
     pub framing: Framing,
     /// Its error envelope.

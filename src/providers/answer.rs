@@ -67,7 +67,7 @@ pub struct ResponseHead<'a> {
     /// HTTP status.
     pub status: u16,
     /// Headers.
-    pub headers: &'a dyn HeaderLookup,
+    pub headers: &'a (dyn HeaderLookup + Sync),
 }
 
 /// How often a header that must be single was found.

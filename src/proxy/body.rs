@@ -59,12 +59,17 @@ pub async fn read(
         return Err(BodyError::TooLarge);
     }
     let first = content_length.unwrap_or(RESERVE_STEP.min(size_max));
-    let mut reservation =
-        bounds.account.reserve(first, bounds.held_max).ok_or(BodyError::NoCapacity)?;
+    let mut reservation = bounds
+        .account
+        .reserve(first, bounds.held_max)
+        .ok_or(BodyError::NoCapacity)?;
     let mut parts = Parts::new(content_length);
     loop {
         let read = timeout(bounds.pause_max, session.read_request_body()).await;
-        let Some(part) = read.map_err(|_| BodyError::TooSlow)?.map_err(BodyError::Gone)? else {
+        let Some(part) = read
+            .map_err(|_| BodyError::TooSlow)?
+            .map_err(BodyError::Gone)?
+        else {
             break;
         };
         parts.push(part);
@@ -96,7 +101,13 @@ struct Parts {
 impl Parts {
     fn new(content_length: Option<u64>) -> Parts {
         let expected = content_length.and_then(|length| usize::try_from(length).ok());
-        Parts { first: None, rest: Vec::new(), whole: Vec::new(), expected, len: 0 }
+        Parts {
+            first: None,
+            rest: Vec::new(),
+            whole: Vec::new(),
+            expected,
+            len: 0,
+        }
     }
 
     fn push(&mut self, part: Bytes) {

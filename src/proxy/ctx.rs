@@ -54,7 +54,13 @@ pub struct Operation {
 impl RequestCtx {
     /// A context for a request that has not been read.
     pub fn new(observer: Arc<dyn Observer>) -> RequestCtx {
-        RequestCtx { observer, opened: false, operation: None, prepared: None, answer: None }
+        RequestCtx {
+            observer,
+            opened: false,
+            operation: None,
+            prepared: None,
+            answer: None,
+        }
     }
 
     /// The request header was read.
@@ -81,7 +87,14 @@ impl RequestCtx {
     ) {
         let latency: Duration = now.mono.since(who.started.mono);
         let (id, api) = (Arc::clone(&who.id), who.api);
-        self.observer.refused(&Refusal { id, route, api, status, code, latency });
+        self.observer.refused(&Refusal {
+            id,
+            route,
+            api,
+            status,
+            code,
+            latency,
+        });
     }
 }
 

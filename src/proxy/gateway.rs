@@ -68,13 +68,20 @@ impl Gateway {
         }
         let held = self.read_body(session, &config).await?;
         let upload = self.around.clock.mono().since(who.started.mono);
-        let scan = scan(asked.api, &held.bytes).map_err(|e| Refused::with(GatewayError::from(e)))?;
+        let scan =
+            scan(asked.api, &held.bytes).map_err(|e| Refused::with(GatewayError::from(e)))?;
         let model = match (&asked.path_model, &scan.model) {
             (Some(model), _) => model.as_ref().into(),
             (None, Some(model)) => model.clone(),
             (None, None) => return Err(Refused::plain(GatewayCode::ModelMissing)),
         };
-        let read = Read { asked, scan, model, held, upload };
+        let read = Read {
+            asked,
+            scan,
+            model,
+            held,
+            upload,
+        };
         let header = session.req_header();
         let query = header.uri.query().map(Box::from);
         self.begin(config, read, query, &header.headers, who, ctx)
@@ -87,7 +94,10 @@ impl Gateway {
     ) -> Result<HeldBody, Refused> {
         let length = match session.get_header(http::header::CONTENT_LENGTH) {
             Some(value) => {
-                let length = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+                let length = value
+                    .to_str()
+                    .ok()
+                    .and_then(|text| text.trim().parse().ok());
                 Some(length.ok_or_else(|| Refused::plain(GatewayCode::InvalidRequest))?)
             }
             None => None,
@@ -105,14 +115,19 @@ impl Gateway {
             return Err(Refused::unread(GatewayCode::RequestTooLarge));
         }
         if session.get_header(http::header::EXPECT).is_some() {
-            session.write_continue_response().await.map_err(Refused::gone)?;
+            session
+                .write_continue_response()
+                .await
+                .map_err(Refused::gone)?;
         }
-        body::read(session, length, &bounds).await.map_err(|error| match error {
-            BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
-            BodyError::NoCapacity => Refused::unread(GatewayCode::Overloaded),
-            BodyError::TooSlow => Refused::unread(GatewayCode::RequestTimeout),
-            BodyError::Gone(error) => Refused::gone(error),
-        })
+        body::read(session, length, &bounds)
+            .await
+            .map_err(|error| match error {
+                BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
+                BodyError::NoCapacity => Refused::unread(GatewayCode::Overloaded),
+                BodyError::TooSlow => Refused::unread(GatewayCode::RequestTimeout),
+                BodyError::Gone(error) => Refused::gone(error),
+            })
     }
 
     fn begin(
@@ -125,7 +140,13 @@ impl Gateway {
         ctx: &mut RequestCtx,
     ) -> Result<Next, Refused> {
         let (route_index, route) = find_route(&config, &read.model)?;
-        let Read { asked, scan, model, held, upload } = read;
+        let Read {
+            asked,
+            scan,
+            model,
+            held,
+            upload,
+        } = read;
         let traits = RequestTraits {
             api: asked.api,
             stream: asked.stream_by_path.unwrap_or(scan.stream),
@@ -200,7 +221,9 @@ impl Gateway {
             secret: provider.provider.keys.first().map(|key| &key.secret),
             content_length: body.len(),
         };
-        let headers = client.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let headers = client
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_bytes()));
         let headers = request_headers(headers, &parts);
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
@@ -238,7 +261,10 @@ fn candidates(config: &Prepared, route: &Route, asked: &Asked<'_>) -> Vec<usize>
     // Another provider's tokenizer would give another number.
     let provider_of = |position: &usize| route.targets.get(*position).map(|t| t.provider);
     let first = speaking.first().and_then(provider_of);
-    speaking.into_iter().filter(|position| provider_of(position) == first).collect()
+    speaking
+        .into_iter()
+        .filter(|position| provider_of(position) == first)
+        .collect()
 }
 
 fn counts_tokens(asked: &Asked<'_>) -> bool {
@@ -246,7 +272,9 @@ fn counts_tokens(asked: &Asked<'_>) -> bool {
 }
 
 fn bound(scan: &Scan, model: &str) -> Option<&'static str> {
-    scan.binding.or_else(|| binding::of_model(model)).map(|binding| binding.label())
+    scan.binding
+        .or_else(|| binding::of_model(model))
+        .map(|binding| binding.label())
 }
 
 fn caller_owns_retries(config: &Prepared, route: &Route) -> bool {
@@ -259,7 +287,9 @@ fn caller_owns_retries(config: &Prepared, route: &Route) -> bool {
 /// The route's deadline, shortened by the client's own timeout (R-B4).
 fn deadline(route: &Route, headers: &HeaderMap, started: Stamp) -> MonoTime {
     let client = client_timeout(|name| value(headers, name));
-    started.mono.after(client.map_or(route.deadline, |client| client.min(route.deadline)))
+    started
+        .mono
+        .after(client.map_or(route.deadline, |client| client.min(route.deadline)))
 }
 
 fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
@@ -273,7 +303,10 @@ fn find_route(config: &Prepared, model: &str) -> Result<(usize, Arc<Route>), Ref
         Some((index, route)) => Ok((index, Arc::clone(route))),
         None => {
             let sentence = format!("no route serves the model {model:?}");
-            Err(Refused::with(GatewayError::new(GatewayCode::ModelNotFound, &sentence)))
+            Err(Refused::with(GatewayError::new(
+                GatewayCode::ModelNotFound,
+                &sentence,
+            )))
         }
     }
 }

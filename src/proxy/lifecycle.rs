@@ -10,7 +10,9 @@ pub struct Lifecycle {
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Lifecycle { draining: watch::Sender::new(false) }
+        Lifecycle {
+            draining: watch::Sender::new(false),
+        }
     }
 }
 

@@ -95,7 +95,11 @@ impl OperationCell {
             end_seen: false,
             reported: false,
         };
-        Arc::new(OperationCell { facts, around, inner: Mutex::new(inner) })
+        Arc::new(OperationCell {
+            facts,
+            around,
+            inner: Mutex::new(inner),
+        })
     }
 
     /// Feeds an event and returns what to do; a step that is not `Continue` is also kept for [`OperationCell::take_next`].
@@ -206,7 +210,11 @@ impl OperationCell {
     /// Name of the target whose answer is delivered.
     pub fn delivered_target(&self) -> Option<Arc<str>> {
         let position = self.inner.lock().told_target()?;
-        self.facts.route.targets.get(position).map(|target| Arc::clone(&target.name))
+        self.facts
+            .route
+            .targets
+            .get(position)
+            .map(|target| Arc::clone(&target.name))
     }
 
     /// Whether the executor has nothing more to do.
@@ -240,7 +248,11 @@ impl OperationCell {
             rounds: inner.executor.round().number(),
             waited: Duration::ZERO,
         });
-        let to_first_byte = inner.first_byte.unwrap_or(at).mono.since(self.facts.started.mono);
+        let to_first_byte = inner
+            .first_byte
+            .unwrap_or(at)
+            .mono
+            .since(self.facts.started.mono);
         let elsewhere = inner.upstream_time + inner.upload_time + settled.waited;
         OperationEnd {
             status: inner.status.unwrap_or(CLIENT_CLOSED_REQUEST),

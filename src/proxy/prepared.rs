@@ -76,7 +76,10 @@ impl Prepared {
             .iter()
             .map(|provider| prepare(provider, resolver, &mock).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(Prepared { snapshot, providers })
+        Ok(Prepared {
+            snapshot,
+            providers,
+        })
     }
 
     /// Asks DNS for every name that is not known yet, so that the first request need not.
@@ -86,7 +89,10 @@ impl Prepared {
                 && let Err(error) = provider.addresses.resolve().await
             {
                 let host = &provider.provider.base.host;
-                log::warn!("provider {}: cannot resolve {host}: {error}", provider.provider.name);
+                log::warn!(
+                    "provider {}: cannot resolve {host}: {error}",
+                    provider.provider.name
+                );
             }
         }
     }
@@ -99,7 +105,10 @@ impl PreparedProvider {
             Some(address) => address,
             None => {
                 let asked = self.addresses.resolve();
-                tokio::time::timeout(self.provider.timeouts.connect, asked).await.ok()?.ok()?;
+                tokio::time::timeout(self.provider.timeouts.connect, asked)
+                    .await
+                    .ok()?
+                    .ok()?;
                 self.addresses.pick()?
             }
         };
@@ -120,17 +129,32 @@ fn prepare(
         Some(_) => {
             let address =
                 mock(provider).ok_or_else(|| PrepareError::Mock(provider.name.to_string()))?;
-            (resolver.entry(&address.ip().to_string().into(), address.port()), false)
+            (
+                resolver.entry(&address.ip().to_string().into(), address.port()),
+                false,
+            )
         }
-        None => (resolver.entry(&provider.base.host, provider.base.port), provider.base.tls),
+        None => (
+            resolver.entry(&provider.base.host, provider.base.port),
+            provider.base.tls,
+        ),
     };
     let template = template(provider, tls)?;
-    Ok(PreparedProvider { provider: Arc::clone(provider), adapter, addresses, template })
+    Ok(PreparedProvider {
+        provider: Arc::clone(provider),
+        adapter,
+        addresses,
+        template,
+    })
 }
 
 fn template(provider: &Provider, tls: bool) -> Result<HttpPeer, PrepareError> {
     // An empty SNI would turn certificate verification off in Pingora 0.9.1; the compiler refuses an empty host, and this refuses it again.
-    let sni = if tls { provider.base.host.to_string() } else { String::new() };
+    let sni = if tls {
+        provider.base.host.to_string()
+    } else {
+        String::new()
+    };
     if tls && sni.is_empty() {
         return Err(PrepareError::Certificates(
             provider.name.to_string(),
@@ -167,7 +191,9 @@ fn certificates(provider: &Provider, pem: &[u8]) -> Result<Arc<[WrappedX509]>, P
     let wrong = |what: String| PrepareError::Certificates(provider.name.to_string(), what);
     let mut ders = Vec::new();
     for der in CertificateDer::pem_slice_iter(pem) {
-        let der = der.map_err(|error| wrong(format!("not PEM: {error}")))?.to_vec();
+        let der = der
+            .map_err(|error| wrong(format!("not PEM: {error}")))?
+            .to_vec();
         if let Err(error) = X509Certificate::from_der(&der) {
             return Err(wrong(format!("not a certificate: {error}")));
         }
@@ -176,5 +202,8 @@ fn certificates(provider: &Provider, pem: &[u8]) -> Result<Arc<[WrappedX509]>, P
     if ders.is_empty() {
         return Err(wrong("no certificate in the file".to_owned()));
     }
-    Ok(ders.into_iter().map(|der| WrappedX509::new(der, parse_x509)).collect())
+    Ok(ders
+        .into_iter()
+        .map(|der| WrappedX509::new(der, parse_x509))
+        .collect())
 }

@@ -22,7 +22,12 @@ pub struct Refused {
 impl Refused {
     /// Refused after its body was read.
     pub fn with(error: GatewayError) -> Refused {
-        Refused { error: Some(error), broke: None, route: None, unread: false }
+        Refused {
+            error: Some(error),
+            broke: None,
+            route: None,
+            unread: false,
+        }
     }
 
     /// The same, with the sentence of the code.
@@ -32,16 +37,27 @@ impl Refused {
 
     /// Refused on a route that was found.
     pub fn on_route(error: GatewayError, route: Arc<str>) -> Refused {
-        Refused { route: Some(route), ..Refused::with(error) }
+        Refused {
+            route: Some(route),
+            ..Refused::with(error)
+        }
     }
 
     /// Refused before its body was read.
     pub fn unread(code: GatewayCode) -> Refused {
-        Refused { unread: true, ..Refused::plain(code) }
+        Refused {
+            unread: true,
+            ..Refused::plain(code)
+        }
     }
 
     /// The client left during the upload, or broke its framing.
     pub fn gone(error: Box<Error>) -> Refused {
-        Refused { error: None, broke: Some(error), route: None, unread: true }
+        Refused {
+            error: None,
+            broke: Some(error),
+            route: None,
+            unread: true,
+        }
     }
 }

@@ -24,7 +24,10 @@ pub struct Addresses {
 
 impl Addresses {
     fn new(host: &Arc<str>, port: u16) -> Addresses {
-        let literal = host.parse::<IpAddr>().ok().map(|ip| vec![SocketAddr::new(ip, port)]);
+        let literal = host
+            .parse::<IpAddr>()
+            .ok()
+            .map(|ip| vec![SocketAddr::new(ip, port)]);
         Addresses {
             host: Arc::clone(host),
             port,
@@ -46,7 +49,9 @@ impl Addresses {
         if self.host.parse::<IpAddr>().is_ok() {
             return Ok(());
         }
-        let mut found: Vec<_> = tokio::net::lookup_host((&*self.host, self.port)).await?.collect();
+        let mut found: Vec<_> = tokio::net::lookup_host((&*self.host, self.port))
+            .await?
+            .collect();
         found.sort_unstable();
         found.dedup();
         if found.is_empty() {
@@ -77,7 +82,9 @@ impl Resolver {
         for addresses in hosts {
             if Arc::strong_count(&addresses) <= 2 {
                 // Only the table and this loop know it: no configuration uses it any more.
-                self.hosts.lock().remove(&(Arc::clone(&addresses.host), addresses.port));
+                self.hosts
+                    .lock()
+                    .remove(&(Arc::clone(&addresses.host), addresses.port));
                 continue;
             }
             if let Err(error) = addresses.resolve().await {

@@ -50,7 +50,11 @@ pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer
                 Some(reply) => from_reply(reply)?,
                 None => made(GatewayCode::UpstreamThrottled)?,
             };
-            throttled(&mut answer.header, throttle, cell.facts.snapshot.server.route_headers)?;
+            throttled(
+                &mut answer.header,
+                throttle,
+                cell.facts.snapshot.server.route_headers,
+            )?;
             answer
         }
         FinalAnswer::Unreachable => made(GatewayCode::UpstreamUnreachable)?,
@@ -83,7 +87,14 @@ pub fn throttled(
 ) -> Result<()> {
     header.insert_header("retry-after", throttle.seconds().to_string())?;
     header.insert_header("retry-after-ms", throttle.milliseconds().to_string())?;
-    header.insert_header("x-should-retry", if throttle.should_retry { "true" } else { "false" })?;
+    header.insert_header(
+        "x-should-retry",
+        if throttle.should_retry {
+            "true"
+        } else {
+            "false"
+        },
+    )?;
     if route_headers {
         header.insert_header("x-rondo-reason", throttle.reason)?;
     }
@@ -135,5 +146,9 @@ pub fn reply(status: StatusCode, upstream: &ResponseHeader, body: &[u8]) -> Repl
             Some((name.as_str().to_owned(), value.to_owned()))
         })
         .collect();
-    Reply { status: status.as_u16(), headers, body: body.to_vec() }
+    Reply {
+        status: status.as_u16(),
+        headers,
+        body: body.to_vec(),
+    }
 }

@@ -43,7 +43,10 @@ pub struct DataPlane {
 impl DataPlane {
     /// The application over the shared state.
     pub fn new(gateway: Arc<Gateway>) -> DataPlane {
-        DataPlane { gateway, signpost: Arc::new(AttemptConnector::signpost()) }
+        DataPlane {
+            gateway,
+            signpost: Arc::new(AttemptConnector::signpost()),
+        }
     }
 
     async fn serve(
@@ -57,7 +60,9 @@ impl DataPlane {
         match recognise(method.as_str(), &path) {
             Inbound::Operation(asked) => {
                 who.api = Some(asked.api);
-                self.gateway.admit(session.as_downstream_mut(), &asked, who, ctx).await
+                self.gateway
+                    .admit(session.as_downstream_mut(), &asked, who, ctx)
+                    .await
             }
             Inbound::ListModels | Inbound::MethodNotAllowed { .. } => {
                 Err(Refused::unread(GatewayCode::MethodNotAllowed))
@@ -87,7 +92,9 @@ impl DataPlane {
         session: &mut Session,
         ctx: &mut RequestCtx,
     ) -> Result<(), Option<FinalAnswer>> {
-        let Some(operation) = &ctx.operation else { return Err(Some(FinalAnswer::Internal)) };
+        let Some(operation) = &ctx.operation else {
+            return Err(Some(FinalAnswer::Internal));
+        };
         let mut next = operation.cell.take_next();
         loop {
             next = match next {
@@ -112,18 +119,28 @@ impl DataPlane {
     }
 
     fn requester(&self, session: &Session) -> Requester {
-        let sent = session.get_header("x-request-id").map(|value| value.as_bytes());
+        let sent = session
+            .get_header("x-request-id")
+            .map(|value| value.as_bytes());
         let id = match sent.and_then(sane_request_id) {
             Some(id) => Arc::from(id),
             None => Arc::from(format!("{:032x}", rand::rng().random::<u128>())),
         };
-        Requester { id, started: self.gateway.around.clock.stamp(), api: None }
+        Requester {
+            id,
+            started: self.gateway.around.clock.stamp(),
+            api: None,
+        }
     }
 
     fn family(session: &Session) -> Family {
         let has = |name: &str| session.get_header(name).is_some();
         let path = session.req_header().uri.path();
-        family_of(path, has("anthropic-version").into(), has("x-goog-api-key").into())
+        family_of(
+            path,
+            has("anthropic-version").into(),
+            has("x-goog-api-key").into(),
+        )
     }
 
     async fn refuse(
@@ -135,15 +152,29 @@ impl DataPlane {
     ) -> Result<bool> {
         let now = self.gateway.around.clock.stamp();
         let Some(error) = refused.error else {
-            ctx.refused(who, refused.route, CLIENT_CLOSED_REQUEST, "client_gone", now);
+            ctx.refused(
+                who,
+                refused.route,
+                CLIENT_CLOSED_REQUEST,
+                "client_gone",
+                now,
+            );
             session.set_keepalive(None);
             return match refused.broke {
                 Some(error) => Err(error.into_down()),
                 None => Ok(true),
             };
         };
-        ctx.refused(who, refused.route, error.status(), error.code().label(), now);
-        let family = who.api.map_or_else(|| Self::family(session), |api| api.family());
+        ctx.refused(
+            who,
+            refused.route,
+            error.status(),
+            error.code().label(),
+            now,
+        );
+        let family = who
+            .api
+            .map_or_else(|| Self::family(session), |api| api.family());
         let mut answer = respond::gateway_error(family, &error, &who.id)?;
         if error.code() == GatewayCode::MethodNotAllowed {
             let allow = match recognise("", session.req_header().uri.path()) {
@@ -181,7 +212,9 @@ impl DataPlane {
 
 /// Writes an answer outside a session.
 async fn write(session: &mut Session, answer: Answer) -> Result<()> {
-    session.write_response_header(Box::new(answer.header), answer.body.is_empty()).await?;
+    session
+        .write_response_header(Box::new(answer.header), answer.body.is_empty())
+        .await?;
     if !answer.body.is_empty() {
         session.write_response_body(Some(answer.body), true).await?;
     }
@@ -199,7 +232,11 @@ async fn write_final(
     cell.committed(status);
     let written = write(session, answer).await;
     cell.wrote(length, written.is_ok());
-    let end = if written.is_ok() { StreamEnd::Complete } else { StreamEnd::ClientGone };
+    let end = if written.is_ok() {
+        StreamEnd::Complete
+    } else {
+        StreamEnd::ClientGone
+    };
     let _ = cell.feed(Event::StreamEnded(end));
     written.map(|()| status)
 }
@@ -327,15 +364,17 @@ impl ProxyHttp for DataPlane {
         if let Some(cell) = ctx.cell()
             && !again
         {
-            let _ = cell.feed(match (cell.end_seen(), has_left(&error), cell.has_committed()) {
-                (true, ..) => Event::StreamEnded(StreamEnd::Complete),
-                (_, true, _) => Event::ClientGone,
-                (_, _, false) => Event::Dropped,
-                _ if error.etype() == &ErrorType::ReadTimedout => {
-                    Event::StreamEnded(StreamEnd::UpstreamTimedOut)
-                }
-                _ => Event::StreamEnded(StreamEnd::UpstreamBroke),
-            });
+            let _ = cell.feed(
+                match (cell.end_seen(), has_left(&error), cell.has_committed()) {
+                    (true, ..) => Event::StreamEnded(StreamEnd::Complete),
+                    (_, true, _) => Event::ClientGone,
+                    (_, _, false) => Event::Dropped,
+                    _ if error.etype() == &ErrorType::ReadTimedout => {
+                        Event::StreamEnded(StreamEnd::UpstreamTimedOut)
+                    }
+                    _ => Event::StreamEnded(StreamEnd::UpstreamBroke),
+                },
+            );
         }
         error
     }
@@ -346,26 +385,29 @@ impl ProxyHttp for DataPlane {
         error: &Error,
         ctx: &mut RequestCtx,
     ) -> FailToProxy {
-        let gone = FailToProxy { error_code: 0, can_reuse_downstream: false };
+        let gone = FailToProxy {
+            error_code: 0,
+            can_reuse_downstream: false,
+        };
         let Some(cell) = ctx.cell() else { return gone };
         if session.response_written().is_some() || has_left(error) {
             return gone;
         }
-        let Some(answer) = &ctx.answer else { return gone };
+        let Some(answer) = &ctx.answer else {
+            return gone;
+        };
         // Pingora closes the connection after this whatever is returned; the client has to be told.
         session.set_keepalive(None);
         match write_final(session, cell, answer).await {
-            Ok(status) => FailToProxy { error_code: status, can_reuse_downstream: false },
+            Ok(status) => FailToProxy {
+                error_code: status,
+                can_reuse_downstream: false,
+            },
             Err(_) => gone,
         }
     }
 
-    async fn logging(
-        &self,
-        _session: &mut Session,
-        error: Option<&Error>,
-        ctx: &mut RequestCtx,
-    ) {
+    async fn logging(&self, _session: &mut Session, error: Option<&Error>, ctx: &mut RequestCtx) {
         let Some(cell) = ctx.cell() else { return };
         if !cell.has_ended() {
             let _ = cell.feed(match error {

@@ -24,7 +24,9 @@ impl AttemptConnector {
     /// A connector that keeps up to `pool_size` idle connections.
     pub fn new(pool_size: usize) -> AttemptConnector {
         let options = ConnectorOptions::new(pool_size);
-        AttemptConnector { inner: Arc::new(Connector::new(Some(options))) }
+        AttemptConnector {
+            inner: Arc::new(Connector::new(Some(options))),
+        }
     }
 
     /// The peer that sends Pingora here. Its address is never connected to; the attempt's own peer is.
@@ -44,7 +46,10 @@ impl custom::Connector for AttemptConnector {
         &self,
         _peer: &P,
     ) -> Result<(custom::Connection<AttemptSession>, bool)> {
-        Ok((custom::Connection::Session(AttemptSession::new(self.clone())), false))
+        Ok((
+            custom::Connection::Session(AttemptSession::new(self.clone())),
+            false,
+        ))
     }
 
     /// Always a session: without one Pingora would look for a pooled native connection to the same address next.

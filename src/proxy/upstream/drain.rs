@@ -10,7 +10,9 @@ use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
 
 /// Gives the connection of a finished session back.
 pub(super) async fn release(connector: &AttemptConnector, session: AttemptSession) {
-    let Some((inner, peer, leftover)) = session.into_leftover() else { return };
+    let Some((inner, peer, leftover)) = session.into_leftover() else {
+        return;
+    };
     match leftover {
         Leftover::Finished => pool(connector, inner, &peer).await,
         Leftover::Discarded => {
@@ -40,7 +42,10 @@ async fn drain(connector: AttemptConnector, mut inner: HttpSession, peer: HttpPe
 }
 
 async fn pool(connector: &AttemptConnector, inner: HttpSession, peer: &HttpPeer) {
-    connector.inner.release_http_session(inner, peer, peer.idle_timeout()).await;
+    connector
+        .inner
+        .release_http_session(inner, peer, peer.idle_timeout())
+        .await;
 }
 
 async fn close(mut inner: HttpSession) {

@@ -12,19 +12,17 @@ use super::session::{AGAIN, AttemptSession, Leftover};
 use super::spec::{AttemptSpec, missing};
 use super::write::{self, Timers};
 use crate::core::class::Class;
-use crate::core::limits::{
-    ERROR_BODY_TIME_MAX, PEEK_BYTES_MAX, PEEK_TIME_MAX, REPLY_BODY_MAX,
-};
+use crate::core::limits::{ERROR_BODY_TIME_MAX, PEEK_BYTES_MAX, PEEK_TIME_MAX, REPLY_BODY_MAX};
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Reply, Scope};
 use crate::executor::effect::{Deliver, FinalAnswer, Next};
 use crate::executor::event::Event;
-use crate::proxy::respond;
-use crate::proxy::translate::Headers;
 use crate::providers::answer::{BodyEnd, ResponseHead, Verdict};
 use crate::providers::classify;
 use crate::providers::headers::upstream_request_id;
 use crate::providers::peek::{self, Peek, Rest};
 use crate::providers::stream::{Progress, StreamWatch};
+use crate::proxy::respond;
+use crate::proxy::translate::Headers;
 
 impl AttemptSession {
     /// Asks for the send, makes it, tells the executor what became of it, and obeys.
@@ -106,14 +104,21 @@ impl AttemptSession {
         let inner = match timeout_at(connect_ends, connect).await {
             Err(_) => return Err(timed_out(Reached::NothingSent)),
             Ok(connected) => {
-                connected.map_err(|error| broken(Reached::NothingSent, &error))?.0
+                connected
+                    .map_err(|error| broken(Reached::NothingSent, &error))?
+                    .0
             }
         };
-        let timers = Timers { deadline, first_byte: timeouts.first_byte, pause: timeouts.idle };
+        let timers = Timers {
+            deadline,
+            first_byte: timeouts.first_byte,
+            pause: timeouts.idle,
+        };
         let inner = self.inner.insert(inner);
         let head = write::send(inner, spec, timers).await?;
         self.ended = head.ended;
-        spec.cell.upstream_header(upstream_request_id(&Headers(&head.header.headers)));
+        spec.cell
+            .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
         let header = self.upstream.insert(head.header).clone();
         if header.status.is_success() {
             self.look_into(spec, &header, deadline).await
@@ -150,10 +155,19 @@ impl AttemptSession {
         };
         body.truncate(REPLY_BODY_MAX);
         let headers = Headers(&header.headers);
-        let head = ResponseHead { status: header.status.as_u16(), headers: &headers };
+        let head = ResponseHead {
+            status: header.status.as_u16(),
+            headers: &headers,
+        };
         let trust = &spec.provider.provider.trust_status;
-        let verdict =
-            classify::classify(spec.provider.adapter, &spec.traits, trust, &head, &body, end);
+        let verdict = classify::classify(
+            spec.provider.adapter,
+            &spec.traits,
+            trust,
+            &head,
+            &body,
+            end,
+        );
         let reply = respond::reply(header.status, header, &body);
         from_verdict(&verdict, Some(reply))
     }
@@ -166,7 +180,10 @@ impl AttemptSession {
         deadline: Instant,
     ) -> Result<AttemptReport, AttemptReport> {
         let headers = Headers(&header.headers);
-        let head = ResponseHead { status: header.status.as_u16(), headers: &headers };
+        let head = ResponseHead {
+            status: header.status.as_u16(),
+            headers: &headers,
+        };
         let mut watch = peek::is_stream(&spec.traits, &head)
             .then(|| StreamWatch::new(spec.provider.adapter, spec.traits, &head));
         let mut prefix = BytesMut::new();
@@ -197,10 +214,12 @@ impl AttemptSession {
                 Peek::NeedMore => {}
             }
             let read = match hold_ends {
-                Some(ends) if ends < deadline => match timeout_at(ends, self.read_through()).await {
-                    Err(_) => continue,
-                    Ok(read) => read,
-                },
+                Some(ends) if ends < deadline => {
+                    match timeout_at(ends, self.read_through()).await {
+                        Err(_) => continue,
+                        Ok(read) => read,
+                    }
+                }
                 _ => match timeout_at(deadline, self.read_through()).await {
                     Err(_) => return Err(timed_out(Reached::Sent)),
                     Ok(read) => read,
@@ -266,7 +285,8 @@ fn stream_reply(verdict: &Verdict, header: &ResponseHeader, body: &[u8]) -> Repl
     let mut reply = respond::reply(header.status, header, body);
     reply.status = verdict.status;
     reply.headers.retain(|(name, _)| name != "content-type");
-    reply.headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    reply
+        .headers
+        .push(("content-type".to_owned(), "application/json".to_owned()));
     reply
 }
-

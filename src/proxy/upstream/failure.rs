@@ -57,7 +57,9 @@ const fn class(error: &Error) -> Class {
 /// a remote GOAWAY as the error of exactly those streams; a stream at or below the last id ends otherwise. Pingora's own retry flag is not
 /// used: 0.9.1 also raises it for an illegal frame after the request was processed (`an_illegal_frame_is_ambiguous`).
 fn proves_unprocessed(error: &Error) -> bool {
-    let Some(cause) = error.root_cause().downcast_ref::<h2::Error>() else { return false };
+    let Some(cause) = error.root_cause().downcast_ref::<h2::Error>() else {
+        return false;
+    };
     let refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
     cause.is_remote() && (refused || cause.is_go_away())
 }

@@ -89,11 +89,17 @@ impl AttemptSession {
 
     /// The next bytes of the upstream's body, within the idle and total limits.
     pub(super) async fn read_through(&mut self) -> Result<Option<Bytes>> {
-        let Some(spec) = &self.spec else { return Err(missing()) };
+        let Some(spec) = &self.spec else {
+            return Err(missing());
+        };
         let idle = spec.provider.provider.timeouts.idle;
-        let Some(inner) = self.inner.as_mut() else { return Ok(None) };
+        let Some(inner) = self.inner.as_mut() else {
+            return Ok(None);
+        };
         let idle_ends = Instant::now() + idle;
-        let due = self.total_ends.map_or(idle_ends, |total| total.min(idle_ends));
+        let due = self
+            .total_ends
+            .map_or(idle_ends, |total| total.min(idle_ends));
         let read = match timeout_at(due, inner.read_response_body()).await {
             Ok(read) => read.map_err(|error| error.into_up())?,
             Err(_) => {
@@ -268,7 +274,8 @@ impl CustomSession for AttemptSession {
 
     fn take_custom_message_reader(
         &mut self,
-    ) -> Option<Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+    ) -> Option<Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>>
+    {
         Some(Box::new(futures::stream::empty()))
     }
 

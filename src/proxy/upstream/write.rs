@@ -142,7 +142,11 @@ fn early_head(session: &mut Http1) -> Result<Option<HttpTask>, AttemptReport> {
 async fn late_head(session: &mut Http1) -> Option<HttpTask> {
     let due = Instant::now() + EARLY_ANSWER_TIME;
     loop {
-        match timeout_at(due, session.read_response_task()).await.ok()?.ok()? {
+        match timeout_at(due, session.read_response_task())
+            .await
+            .ok()?
+            .ok()?
+        {
             HttpTask::Header(header, _) if is_interim(&header) => {}
             task @ HttpTask::Header(..) => return Some(task),
             _ => return None,
@@ -154,7 +158,10 @@ async fn late_head(session: &mut Http1) -> Option<HttpTask> {
 fn head_of(task: HttpTask) -> Result<Option<Head>> {
     match task {
         HttpTask::Header(header, _) if is_interim(&header) => Ok(None),
-        HttpTask::Header(header, ended) => Ok(Some(Head { header: *header, ended })),
+        HttpTask::Header(header, ended) => Ok(Some(Head {
+            header: *header,
+            ended,
+        })),
         _ => Err(unexpected_task()),
     }
 }
@@ -178,9 +185,15 @@ async fn send_h2(
     let opened = session.write_request_header(header, empty);
     // Opening a stream only queues it: a connection that refuses it has sent nothing.
     opened.map_err(|error| broken(Reached::NothingSent, &error))?;
-    let mut body = if empty { None } else { session.take_request_body_writer() };
+    let mut body = if empty {
+        None
+    } else {
+        session.take_request_body_writer()
+    };
     let write = async {
-        let Some(writer) = body.as_mut() else { return Ok(()) };
+        let Some(writer) = body.as_mut() else {
+            return Ok(());
+        };
         let mut parts = spec.parts().peekable();
         while let Some(part) = parts.next() {
             let last = parts.peek().is_none();
@@ -215,5 +228,8 @@ async fn send_h2(
     }
     let header = session.response_header().cloned();
     let header = header.ok_or_else(|| broken(Reached::Sent, &unexpected_task()))?;
-    Ok(Head { header, ended: session.response_finished() })
+    Ok(Head {
+        header,
+        ended: session.response_finished(),
+    })
 }
