@@ -42,6 +42,12 @@ impl Watch {
         self.recorder.update(self.entry, change);
     }
 
+    /// Notes that the client left.
+    pub fn client_left(mut self) {
+        self.is_over = true;
+        self.update(|seen| seen.closed_by_client = Some(Instant::now()));
+    }
+
     fn over(&mut self) {
         if !self.is_over {
             self.is_over = true;

@@ -25,7 +25,7 @@
 //!
 //! # Keys of an answer
 //!
-//! An answer is the name of a preset, or a mapping. It begins with one of `preset`, `status` or `body` or `sse`, `silence`, `abort`, `choose`.
+//! An answer is the name of a preset, or a mapping. It begins with one of `preset`, `status` or `body` or `sse`, `silence`, `abort`, `choose`; `text`, `chunks` and `gap_ms` alone mean `preset: ok`.
 //!
 //! | key | meaning |
 //! |---|---|

@@ -90,7 +90,7 @@ impl Plan {
             .position(|window| window.is_open(question.elapsed));
         let (choice, place) = match window.and_then(|at| Some((at, script.windows.get(at)?))) {
             Some((at, window)) => (&window.choice, Place::Window(at)),
-            None => self.from_list(&script, question),
+            None => self.listed(&script, question),
         };
         let answer = pick(choice, &mut self.rng);
         let delay = answer.delay.unwrap_or(script.delay).draw(&mut self.rng);
@@ -101,7 +101,7 @@ impl Plan {
         }
     }
 
-    fn from_list<'s>(&mut self, script: &'s Script, question: Question<'_>) -> (&'s Choice, Place) {
+    fn listed<'s>(&mut self, script: &'s Script, question: Question<'_>) -> (&'s Choice, Place) {
         let model = script
             .models
             .iter()

@@ -26,7 +26,7 @@ use super::intake;
 use super::plan::{Chosen, Plan, Question};
 use super::recorder::Recorder;
 use super::reply;
-use super::script::{Act, Script};
+use super::script::{Act, Close, Script};
 
 /// Streams that a client may have open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1024;
@@ -258,8 +258,7 @@ async fn answer(
     } else {
         match intake::read(body, &shared.recorder, entry).await {
             Some(read) => read,
-            // The client left; the connection is about to say so and drops this.
-            None => return std::future::pending().await,
+            None => return broken_off(watch, &control, protocol).await,
         }
     };
     let ask = intake::ask(&head, &read);
@@ -289,6 +288,15 @@ async fn answer(
             std::future::pending().await
         }
     }
+}
+
+/// The client left inside its body. hyper would keep an HTTP/1.1 connection for an answer; an HTTP/2 stream it drops by itself.
+async fn broken_off<T>(watch: Watch, control: &Control, protocol: Protocol) -> T {
+    watch.client_left();
+    if protocol == Protocol::Http1 {
+        control.finish(Close::Orderly);
+    }
+    std::future::pending().await
 }
 
 impl Shared {
