@@ -1,1 +1,10 @@
+//! What only sockets and Pingora can show, in one binary. Loopback only, ports chosen by the system, no sleeps.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
+mod mock;

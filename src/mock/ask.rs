@@ -1,0 +1,149 @@
+//! What a request asks for: which API its path belongs to, which model, whether a stream. Pure.
+//!
+//! Not a validator: a request that no provider would take is answered all the same. Paths are matched by how they end, so that a base URL may carry any prefix.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::core::api::Family;
+
+/// The operation that a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surface {
+    /// `…/chat/completions`
+    Chat,
+    /// `…/completions`
+    Completions,
+    /// `…/responses`
+    Responses,
+    /// `…/embeddings`
+    Embeddings,
+    /// `…/messages`
+    Messages,
+    /// `…/messages/count_tokens`
+    CountTokens,
+    /// `…:generateContent`
+    Generate,
+    /// `…:streamGenerateContent?alt=sse`
+    StreamEvents,
+    /// `…:streamGenerateContent`, answered with one JSON array
+    StreamArray,
+    /// `…:countTokens`
+    CountContent,
+    /// `…:embedContent`
+    EmbedContent,
+    /// Anything else.
+    Other,
+}
+
+impl Surface {
+    /// The operation of a path and its query.
+    pub fn of(path: &str, query: Option<&str>) -> Surface {
+        let last = path.trim_end_matches('/');
+        let verb = last.rsplit_once(':').map(|(_, verb)| verb);
+        match verb {
+            Some("generateContent") => return Surface::Generate,
+            Some("streamGenerateContent") if asks_for_events(query) => {
+                return Surface::StreamEvents;
+            }
+            Some("streamGenerateContent") => return Surface::StreamArray,
+            Some("countTokens") => return Surface::CountContent,
+            Some("embedContent") => return Surface::EmbedContent,
+            _ => {}
+        }
+        const ENDINGS: [(&str, Surface); 6] = [
+            ("/chat/completions", Surface::Chat),
+            ("/completions", Surface::Completions),
+            ("/responses", Surface::Responses),
+            ("/embeddings", Surface::Embeddings),
+            ("/messages", Surface::Messages),
+            ("/messages/count_tokens", Surface::CountTokens),
+        ];
+        let found = ENDINGS
+            .into_iter()
+            .find(|(ending, _)| last.ends_with(ending));
+        found.map_or(Surface::Other, |(_, surface)| surface)
+    }
+
+    /// Whose dialect the errors of this operation are in.
+    pub const fn family(self) -> Family {
+        match self {
+            Surface::Chat
+            | Surface::Completions
+            | Surface::Responses
+            | Surface::Embeddings
+            | Surface::Other => Family::Openai,
+            Surface::Messages | Surface::CountTokens => Family::Anthropic,
+            Surface::Generate
+            | Surface::StreamEvents
+            | Surface::StreamArray
+            | Surface::CountContent
+            | Surface::EmbedContent => Family::Gemini,
+        }
+    }
+}
+
+fn asks_for_events(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"))
+}
+
+/// What one request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask<'a> {
+    /// The operation.
+    pub surface: Surface,
+    /// The model in the body, or in the path for Gemini; empty when there is none.
+    pub model: Cow<'a, str>,
+    /// Whether the answer is to be a stream of events.
+    pub stream: bool,
+    /// The name of the first tool that the request offers.
+    pub tool: Option<String>,
+    /// Bytes of the body.
+    pub body_len: usize,
+}
+
+#[derive(Deserialize, Default)]
+struct Shape {
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    stream: Option<bool>,
+    #[serde(default)]
+    tools: Option<Value>,
+}
+
+impl<'a> Ask<'a> {
+    /// Reads a request. A body that is not a JSON object asks for nothing in particular.
+    pub fn read(path: &'a str, query: Option<&str>, body: &[u8]) -> Ask<'a> {
+        let surface = Surface::of(path, query);
+        let shape = serde_json::from_slice::<Shape>(body).unwrap_or_default();
+        let model = shape.model.map(Cow::Owned);
+        Ask {
+            surface,
+            model: model
+                .or_else(|| path_model(path).map(Cow::Borrowed))
+                .unwrap_or_default(),
+            stream: shape.stream.unwrap_or(false) || surface == Surface::StreamEvents,
+            tool: shape.tools.as_ref().and_then(first_tool),
+            body_len: body.len(),
+        }
+    }
+}
+
+/// The `{model}` of `…/models/{model}:verb`.
+fn path_model(path: &str) -> Option<&str> {
+    let (_, rest) = path.rsplit_once("/models/")?;
+    Some(rest.rsplit_once(':').map_or(rest, |(model, _)| model))
+}
+
+/// The name of the first tool, wherever the API puts it.
+fn first_tool(tools: &Value) -> Option<String> {
+    let first = tools.get(0)?;
+    let places = ["/function/name", "/name", "/functionDeclarations/0/name"];
+    let name = places
+        .into_iter()
+        .find_map(|place| first.pointer(place)?.as_str());
+    name.map(str::to_owned)
+}
