@@ -14,6 +14,7 @@ pub mod inbound;
 pub mod models_list;
 pub mod outbound;
 pub mod outbound_headers;
+pub mod planning;
 pub mod scan;
 mod scan_rules;
 mod scan_token;

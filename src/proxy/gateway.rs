@@ -15,15 +15,12 @@ use super::operation::{OperationCell, Surroundings};
 use super::prepared::Prepared;
 use super::refuse::Refused;
 use super::upstream::AttemptSpec;
-use crate::core::api::Api;
 use crate::core::time::MonoTime;
 use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
 use crate::executor::plan::Plan;
 use crate::policy::buffered::BufferedBytes;
-use crate::policy::provider::Ownership;
 use crate::policy::route::Route;
-use crate::policy::routing::Mode;
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
@@ -31,7 +28,7 @@ use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{splice, upstream_path};
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
 use crate::providers::scan::{Scan, scan};
-use crate::providers::{binding, inbound};
+use crate::providers::planning;
 
 /// Everything that requests share.
 pub struct Gateway {
@@ -153,10 +150,10 @@ impl Gateway {
             side_effects: scan.side_effects,
         };
         let plan = Plan {
-            candidates: candidates(&config, &route, asked),
-            binding: bound(&scan, &model),
+            candidates: planning::candidates(&config.snapshot, &route, asked.api, asked.verb),
+            binding: planning::binding(&scan, &model),
             caller_retry: caller_retry(|name| value(headers, name)),
-            caller_owns_retries: caller_owns_retries(&config, &route),
+            caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
             deadline: deadline(&route, headers, who.started),
             held_bytes: u64::try_from(held.bytes.len()).unwrap_or(u64::MAX),
             route: Arc::clone(&route),
@@ -239,49 +236,6 @@ impl Gateway {
             deadline: operation.deadline,
         })
     }
-}
-
-/// Positions of the targets that can serve the request, in order: those whose provider speaks the client's API format.
-fn candidates(config: &Prepared, route: &Route, asked: &Asked<'_>) -> Vec<usize> {
-    let reach = match route.routing.mode {
-        Mode::PrimaryOnly => 1,
-        Mode::PriorityFailover => route.targets.len(),
-    };
-    let targets = route.targets.iter().take(reach).enumerate();
-    let speaking: Vec<usize> = targets
-        .filter(|(_, target)| {
-            let provider = config.providers.get(target.provider);
-            provider.is_some_and(|provider| provider.provider.speaks.contains(asked.api))
-        })
-        .map(|(position, _)| position)
-        .collect();
-    if !counts_tokens(asked) {
-        return speaking;
-    }
-    // Another provider's tokenizer would give another number.
-    let provider_of = |position: &usize| route.targets.get(*position).map(|t| t.provider);
-    let first = speaking.first().and_then(provider_of);
-    speaking
-        .into_iter()
-        .filter(|position| provider_of(position) == first)
-        .collect()
-}
-
-fn counts_tokens(asked: &Asked<'_>) -> bool {
-    asked.api == Api::AnthropicCountTokens || asked.verb == Some(inbound::GeminiVerb::CountTokens)
-}
-
-fn bound(scan: &Scan, model: &str) -> Option<&'static str> {
-    scan.binding
-        .or_else(|| binding::of_model(model))
-        .map(|binding| binding.label())
-}
-
-fn caller_owns_retries(config: &Prepared, route: &Route) -> bool {
-    route.targets.iter().all(|target| {
-        let provider = config.providers.get(target.provider);
-        provider.is_some_and(|provider| provider.provider.ownership == Ownership::External)
-    })
 }
 
 /// The route's deadline, shortened by the client's own timeout (R-B4).

@@ -1,0 +1,86 @@
+//! What is decided about an operation before it begins: who can serve it, and whether it may move.
+//!
+//! Not here: the order of tries and everything that depends on answers. The data plane and `rondo explain` both ask here.
+
+use super::binding;
+use super::inbound::GeminiVerb;
+use super::scan::Scan;
+use crate::core::api::Api;
+use crate::policy::provider::{Ownership, Provider};
+use crate::policy::route::{Route, Target};
+use crate::policy::routing::Mode;
+use crate::policy::snapshot::Snapshot;
+
+/// Why a target of the route is no candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exclusion {
+    /// Its provider does not speak the client's API format.
+    ApiFormat,
+    /// The route's mode is `primary_only`.
+    PrimaryOnly,
+    /// Another provider would count tokens differently.
+    OtherTokenizer,
+}
+
+impl Exclusion {
+    /// A sentence for `rondo explain`.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Exclusion::ApiFormat => "its provider does not speak the client's API format",
+            Exclusion::PrimaryOnly => "mode primary_only uses the first target alone",
+            Exclusion::OtherTokenizer => "token counts never go to another provider",
+        }
+    }
+}
+
+/// Whether each target of the route can serve such a request, in the route's order.
+pub fn judge(
+    snapshot: &Snapshot,
+    route: &Route,
+    api: Api,
+    verb: Option<GeminiVerb>,
+) -> Vec<Result<(), Exclusion>> {
+    let counts = api == Api::AnthropicCountTokens || verb == Some(GeminiVerb::CountTokens);
+    let mut first_provider = None;
+    let judged = route.targets.iter().enumerate().map(|(position, target)| {
+        if position > 0 && route.routing.mode == Mode::PrimaryOnly {
+            return Err(Exclusion::PrimaryOnly);
+        }
+        if !provider(snapshot, target).is_some_and(|provider| provider.speaks.contains(api)) {
+            return Err(Exclusion::ApiFormat);
+        }
+        let first = *first_provider.get_or_insert(target.provider);
+        if counts && target.provider != first {
+            return Err(Exclusion::OtherTokenizer);
+        }
+        Ok(())
+    });
+    judged.collect()
+}
+
+/// Positions of the targets that can serve such a request, in order.
+pub fn candidates(
+    snapshot: &Snapshot,
+    route: &Route,
+    api: Api,
+    verb: Option<GeminiVerb>,
+) -> Vec<usize> {
+    let judged = judge(snapshot, route, api, verb).into_iter().enumerate();
+    judged.filter(|(_, verdict)| verdict.is_ok()).map(|(position, _)| position).collect()
+}
+
+/// What binds the operation to its first candidate, if anything (R-S7).
+pub fn binding(scan: &Scan, model: &str) -> Option<&'static str> {
+    scan.binding.or_else(|| binding::of_model(model)).map(|binding| binding.label())
+}
+
+/// Whether the caller owns the retries of every target (R-P1).
+pub fn caller_owns_retries(snapshot: &Snapshot, route: &Route) -> bool {
+    route.targets.iter().all(|target| {
+        provider(snapshot, target).is_some_and(|p| p.ownership == Ownership::External)
+    })
+}
+
+fn provider<'s>(snapshot: &'s Snapshot, target: &Target) -> Option<&'s Provider> {
+    snapshot.provider(target.provider).map(|provider| &**provider)
+}
