@@ -46,8 +46,8 @@ pub struct Envelope {
     pub shape: &'static [(Path, Kind)],
     /// Whether it may come as the only element of an array.
     pub in_array: bool,
-    /// Whether `application/problem+json` carries it too.
-    pub problem_json: bool,
+    /// Whether the members of `error` may stand at the root, beside `"object": "error"`.
+    pub flat: bool,
     /// Whether a whole error envelope may come under status 200. It then proves neither success nor rejection.
     pub under_200: bool,
 }

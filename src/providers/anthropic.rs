@@ -37,7 +37,7 @@ pub(super) const ENVELOPE: Envelope = Envelope {
         (&["request_id"], Kind::OptionalText),
     ],
     in_array: false,
-    problem_json: false,
+    flat: false,
     under_200: false,
 };
 

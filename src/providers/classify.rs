@@ -3,7 +3,7 @@
 //! Not here: the rows, and whether a failure moves on to the next target. Invariants: an answer that is not complete and readable
 //! proves nothing; what a denial row names is never certified; structured codes are asked before the status.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::adapter::Adapter;
 use super::answer::{BodyEnd, RequestTraits, ResponseHead, Single, Verdict};
@@ -154,28 +154,31 @@ fn content(adapter: &Adapter, head: &ResponseHead<'_>, body: &[u8]) -> Content {
     let Ok(decoded) = encoding::decode(encoding, body, REPLY_BODY_MAX) else {
         return Content::Broken("body.encoding");
     };
-    let is_json = head.media_type().is_some_and(|name| match name.as_str() {
-        "application/json" => true,
-        "application/problem+json" => adapter.envelope.problem_json,
-        _ => false,
-    });
+    let is_json = head.media_type().as_deref() == Some("application/json");
     if !is_json || decoded.trim_ascii().is_empty() {
         return Content::Foreign;
     }
-    match json_envelope::read(&decoded).map(|value| unwrapped(adapter, value)) {
+    match json_envelope::read(&decoded).map(|value| normalised(adapter, value)) {
         Ok(value) if value.is_object() => Content::Json(value),
         Ok(_) => Content::Foreign,
         Err(json_envelope::NotStrictJson) => Content::Broken("body.not_strict_json"),
     }
 }
 
-/// Takes the envelope out of an array with one element, for providers that wrap it so.
-pub(super) fn unwrapped(adapter: &Adapter, value: Value) -> Value {
-    match value {
-        Value::Array(mut items) if adapter.envelope.in_array && items.len() == 1 => {
+/// The usual form of an envelope that may come as the only element of an array, or flat.
+pub(super) fn normalised(adapter: &Adapter, value: Value) -> Value {
+    let envelope = &adapter.envelope;
+    let value = match value {
+        Value::Array(mut items) if envelope.in_array && items.len() == 1 => {
             items.pop().unwrap_or(Value::Null)
         }
         other => other,
+    };
+    let is_flat = json_envelope::text_at(&value, &["object"]) == Some("error");
+    if envelope.flat && is_flat && value.get("error").is_none() {
+        Value::Object(Map::from_iter([("error".to_owned(), value)]))
+    } else {
+        value
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) const ENVELOPE: Envelope = Envelope {
         (&["error", "details"], Kind::OptionalArray),
     ],
     in_array: true,
-    problem_json: false,
+    flat: false,
     under_200: false,
 };
 

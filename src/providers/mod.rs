@@ -40,6 +40,12 @@ pub mod stream;
 
 // Vendors.
 pub mod anthropic;
+pub mod azure;
 pub mod compatible;
+pub mod deepseek;
 pub mod gemini;
+pub mod groq;
+pub mod mistral;
 pub mod openai;
+pub mod openrouter;
+pub mod self_hosted;

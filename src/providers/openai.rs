@@ -51,7 +51,7 @@ pub(super) const ENVELOPE: Envelope = Envelope {
         (&["error", "param"], Kind::OptionalText),
     ],
     in_array: false,
-    problem_json: false,
+    flat: false,
     under_200: false,
 };
 

@@ -1,12 +1,24 @@
 //! The adapters by name.
 
 use super::adapter::Adapter;
-use super::{anthropic, compatible, gemini, openai};
+use super::{
+    anthropic, azure, compatible, deepseek, gemini, groq, mistral, openai, openrouter, self_hosted,
+};
 
-static ADAPTERS: [&Adapter; 5] = [
+static ADAPTERS: [&Adapter; 15] = [
     &openai::ADAPTER,
+    &azure::ADAPTER,
     &anthropic::ADAPTER,
     &gemini::ADAPTER,
+    &mistral::ADAPTER,
+    &groq::ADAPTER,
+    &deepseek::ADAPTER,
+    &openrouter::ADAPTER,
+    &self_hosted::VLLM,
+    &self_hosted::SGLANG,
+    &self_hosted::TGI,
+    &self_hosted::OLLAMA,
+    &self_hosted::LLAMA_CPP,
     &compatible::OPENAI,
     &compatible::ANTHROPIC,
 ];

@@ -1,7 +1,8 @@
 //! The data types of the tables: one row says which answers it means, what they say and whether they prove a rejection.
 //!
 //! Not here: the rows (one file a vendor) and their evaluation order ([`super::classify`]). Rows test structured codes; text is tested
-//! only to withhold a certificate or to name a class, never as the ground for a certificate.
+//! only to withhold a certificate or to name a class. The exception is a whole sentence that open server code gives as a constant where
+//! it refuses to queue a request.
 
 use serde_json::Value;
 

@@ -164,7 +164,7 @@ impl Facts {
         }
         match json_envelope::read(data) {
             Ok(value) => {
-                let value = classify::unwrapped(adapter, value);
+                let value = classify::normalised(adapter, value);
                 let (name, data) = (event.name.as_slice(), &value);
                 self.note(
                     adapter,

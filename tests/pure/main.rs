@@ -8,6 +8,7 @@
 )]
 
 mod providers_answers;
+mod providers_cases;
 mod providers_corpus;
 mod providers_near_misses;
 mod providers_properties;

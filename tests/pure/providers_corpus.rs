@@ -14,7 +14,7 @@ use rondo::providers::stream::StreamWatch;
 use serde_json::Value;
 
 /// Rows of the corpus that are run. A new adapter raises it.
-const ROWS_RUN: usize = 102;
+const ROWS_RUN: usize = 150;
 
 #[test]
 fn every_row_of_the_corpus_gets_its_class_proof_and_delay() {
@@ -52,6 +52,8 @@ fn adapter_for(row: &Value) -> Option<&'static Adapter> {
     let name = match row["provider"].as_str().unwrap() {
         "openai-compatible" | "nginx" | "cloudflare" | "envoy" | "kong" | "aws-alb"
         | "azure-apim" | "aws-apigateway" | "google-frontend" => "openai_compatible",
+        "azure-openai" => "azure_openai",
+        "llama.cpp" => "llama_cpp",
         other => other,
     };
     registry::find(name)

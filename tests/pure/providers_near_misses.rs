@@ -10,19 +10,29 @@ use rondo::providers::rules::Proof;
 use super::providers_support::{Answer, answer};
 
 /// The name of a row, an answer for it, and bodies or statuses that differ in one thing.
-struct Case {
+pub struct Case {
     rule: &'static str,
     good: Answer<'static>,
     misses: &'static [(u16, &'static str)],
 }
 
-fn case(rule: &'static str, good: Answer<'static>, misses: &'static [(u16, &'static str)]) -> Case {
+pub fn case(
+    rule: &'static str,
+    good: Answer<'static>,
+    misses: &'static [(u16, &'static str)],
+) -> Case {
     Case { rule, good, misses }
 }
 
 const GEMINI_GOOD: &str = r#"{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProject","quotaValue":"10"}]}]}}"#;
 
 fn cases() -> Vec<Case> {
+    let mut all = main_vendors();
+    all.extend(super::providers_cases::cases());
+    all
+}
+
+fn main_vendors() -> Vec<Case> {
     vec![
         case(
             "openai.429.rate_limit_exceeded",

@@ -7,7 +7,7 @@ use rondo::providers::answer::{RequestTraits, ResponseHead};
 use rondo::providers::peek::{Peek, Rest, peek};
 use rondo::providers::stream::{Progress, StreamWatch};
 
-use super::providers_support::{JSON, SSE, adapter, peek_stream, stream_error};
+use super::providers_support::{JSON, SSE, adapter, certified, peek_stream, stream_error};
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
 const CREATED: &str = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"error\":null}}\n\nevent: response.in_progress\ndata: {\"type\":\"response.in_progress\",\"response\":{}}\n\n";
@@ -415,4 +415,38 @@ fn an_error_after_output_is_partial() {
         Some(Outcome::Partial)
     );
     assert_eq!(watch.ended_as(), Class::ServerError);
+}
+
+#[test]
+fn only_open_servers_prove_a_rejection_inside_a_stream_and_only_first() {
+    // R-A1 R-A4 R-A5
+    let full = "data: {\"error\":{\"object\":\"error\",\"message\":\"The request queue is full.\",\"type\":\"SERVICE_UNAVAILABLE\",\"param\":null,\"code\":503}}\n\ndata: [DONE]\n\n";
+    let overloaded = "data: {\"error\":\"Model is overloaded\",\"error_type\":\"overloaded\"}\n\n";
+    for (name, text) in [("sglang", full), ("tgi", overloaded)] {
+        let verdict = stream_error(name, Api::OpenaiChat, text);
+        assert!(certified(&verdict), "{name}");
+        assert_eq!(
+            (verdict.class, verdict.carrier),
+            (Class::Overload, Carrier::Stream)
+        );
+        let late = stream_error(name, Api::OpenaiChat, &[ROLE, text].concat());
+        assert_eq!(
+            (late.outcome, late.class),
+            (Outcome::Refused, Class::Overload)
+        );
+    }
+    for name in [
+        "vllm",
+        "openai",
+        "openai_compatible",
+        "groq",
+        "azure_openai",
+    ] {
+        assert!(
+            !certified(&stream_error(name, Api::OpenaiChat, full)),
+            "{name}"
+        );
+    }
+    let limited = "data: {\"error\":{\"message\":\"m\",\"type\":\"requests\",\"code\":\"rate_limit_exceeded\"}}\n\n";
+    check("openai", Api::OpenaiChat, limited, Class::Throttle, 429);
 }

@@ -1,0 +1,48 @@
+//! Azure OpenAI: OpenAI's formats below `/openai/v1`, with a deployment in place of the model.
+//!
+//! A 429 is documented as not charged. Its code is a name or the status as text. What API Management in front of it answers has another
+//! shape and proves nothing.
+
+use super::adapter::{Adapter, Framing};
+use super::openai::{CLASSES, CODE, DENY, ENVELOPE};
+use super::outbound_headers::AuthScheme;
+use super::pushback::DelaySource;
+use super::rules::{Rule, Test};
+use crate::core::api::{Api, ApiSet};
+use crate::core::class::Class;
+
+/// The adapter.
+pub static ADAPTER: Adapter = Adapter {
+    name: "azure_openai",
+    speaks: ApiSet::of(&[
+        Api::OpenaiChat,
+        Api::OpenaiCompletions,
+        Api::OpenaiResponses,
+        Api::OpenaiEmbeddings,
+    ]),
+    default_base_url: None,
+    auth: AuthScheme::ApiKey,
+    framing: Framing::EventStream,
+    envelope: ENVELOPE,
+    deny: &[DENY],
+    rules: &[LIMITS, CLASSES],
+    delays: &[DelaySource::MillisHeader("x-ms-retry-after-ms")],
+};
+
+const LIMITS: &[Rule] = &[
+    Rule::certifies(
+        "azure.429.rate_limit",
+        &[429],
+        &[Test::Is(
+            CODE,
+            &["429", "too_many_requests", "RateLimitReached"],
+        )],
+        Class::Throttle,
+    ),
+    Rule::certifies(
+        "azure.429.no_capacity",
+        &[429],
+        &[Test::Is(CODE, &["NoCapacity"])],
+        Class::Overload,
+    ),
+];

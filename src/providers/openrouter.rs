@@ -1,0 +1,143 @@
+//! OpenRouter: OpenAI's formats in front of many providers.
+//!
+//! An error status means that no model had started, but only `metadata.error_type` tells its own limits from what a provider behind it
+//! said. Once a model has started, the status is 200 and the error is inside.
+
+use super::adapter::{Adapter, Envelope, Framing};
+use super::openai::{CODE, MESSAGE};
+use super::outbound_headers::AuthScheme;
+use super::rules::{Kind, Path, Rule, Test};
+use crate::core::api::{Api, ApiSet};
+use crate::core::class::Class;
+
+const ERROR_TYPE: Path = &["error", "metadata", "error_type"];
+
+/// The adapter.
+pub static ADAPTER: Adapter = Adapter {
+    name: "openrouter",
+    speaks: ApiSet::of(&[
+        Api::OpenaiChat,
+        Api::OpenaiCompletions,
+        Api::OpenaiResponses,
+        Api::OpenaiEmbeddings,
+    ]),
+    default_base_url: Some("https://openrouter.ai/api/v1"),
+    auth: AuthScheme::Bearer,
+    framing: Framing::EventStream,
+    envelope: Envelope {
+        shape: &[
+            (&["error"], Kind::Object),
+            (MESSAGE, Kind::Text),
+            (CODE, Kind::OptionalCode),
+            (&["error", "metadata"], Kind::OptionalObject),
+        ],
+        in_array: false,
+        flat: false,
+        under_200: true,
+    },
+    deny: &[DENY],
+    rules: &[LIMITS, CLASSES],
+    delays: &[],
+};
+
+const DENY: &[Rule] = &[
+    Rule::names(
+        "openrouter.payment_required",
+        &[402],
+        &[Test::Is(ERROR_TYPE, &["payment_required"])],
+        Class::QuotaHard,
+    ),
+    Rule::names(
+        "openrouter.free_per_day",
+        &[429],
+        &[Test::Contains(MESSAGE, &["per-day", "per day"])],
+        Class::QuotaHard,
+    ),
+];
+
+const LIMITS: &[Rule] = &[
+    Rule::certifies(
+        "openrouter.429.rate_limit_exceeded",
+        &[429],
+        &[
+            Test::Is(ERROR_TYPE, &["rate_limit_exceeded"]),
+            Test::Number(CODE, &[429]),
+        ],
+        Class::Throttle,
+    ),
+    Rule::certifies(
+        "openrouter.529.provider_overloaded",
+        &[529],
+        &[
+            Test::Is(ERROR_TYPE, &["provider_overloaded"]),
+            Test::Number(CODE, &[529]),
+        ],
+        Class::Overload,
+    ),
+];
+
+const CLASSES: &[Rule] = &[
+    Rule::names(
+        "openrouter.rate_limit_exceeded",
+        &[429],
+        &[Test::Is(ERROR_TYPE, &["rate_limit_exceeded"])],
+        Class::Throttle,
+    )
+    .on_stream(),
+    Rule::names(
+        "openrouter.provider_overloaded",
+        &[529],
+        &[Test::Is(ERROR_TYPE, &["provider_overloaded"])],
+        Class::Overload,
+    ),
+    Rule::names(
+        "openrouter.no_provider",
+        &[503],
+        &[Test::Contains(MESSAGE, &["no available model provider"])],
+        Class::Config,
+    ),
+    Rule::names(
+        "openrouter.context",
+        &[400, 413],
+        &[Test::Is(
+            ERROR_TYPE,
+            &[
+                "context_length_exceeded",
+                "max_tokens_exceeded",
+                "token_limit_exceeded",
+                "string_too_long",
+            ],
+        )],
+        Class::ContextOverflow,
+    ),
+    Rule::names(
+        "openrouter.auth",
+        &[401, 403],
+        &[Test::Is(
+            ERROR_TYPE,
+            &["authentication", "permission_denied"],
+        )],
+        Class::Auth,
+    ),
+    Rule::names(
+        "openrouter.content_policy",
+        &[400, 403],
+        &[Test::Is(
+            ERROR_TYPE,
+            &["content_policy_violation", "refusal", "invalid_prompt"],
+        )],
+        Class::ContentPolicy,
+    ),
+    Rule::names(
+        "openrouter.server",
+        &[502, 500, 503],
+        &[Test::Is(ERROR_TYPE, &["provider_unavailable", "server"])],
+        Class::ServerError,
+    ),
+    Rule::names(
+        "openrouter.timeout",
+        &[504, 408, 524],
+        &[Test::Is(ERROR_TYPE, &["timeout"])],
+        Class::Timeout,
+    ),
+];
