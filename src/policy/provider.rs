@@ -19,6 +19,8 @@ pub struct Provider {
     pub base: BaseUrl,
     /// Who owns retries (R-P1).
     pub ownership: Ownership,
+    /// The gateway's own retries at this provider (R-P2); only ever set when `ownership` is internal.
+    pub retry: Option<RetryRules>,
     /// Bare statuses that the operator declares authoritative and pre-execution.
     pub trust_status: Vec<u16>,
     /// Time limits of an attempt.
@@ -64,6 +66,19 @@ pub enum Ownership {
     External,
     /// The gateway: exhausted answers are marked `x-should-retry: false`.
     Internal,
+}
+
+/// `providers.<name>.retry`: same-target retries that the gateway makes itself. Every number is finite (R-P2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryRules {
+    /// Tries in all, the first included.
+    pub attempts_max: u32,
+    /// Longest time from the first failure to the start of the last try.
+    pub elapsed_max: Duration,
+    /// Delay before the second try; doubles from there.
+    pub delay_base: Duration,
+    /// Longest delay; at least `delay_base`.
+    pub delay_max: Duration,
 }
 
 /// Time limits of one attempt.

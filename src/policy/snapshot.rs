@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub server: ServerSettings,
     /// The admin plane.
     pub admin: AdminSettings,
+    /// Where operations are recorded.
+    pub ledger: LedgerSettings,
     /// Built once from `routes`.
     pub models: ModelIndex,
 }
@@ -84,6 +86,53 @@ pub struct AdminSettings {
     pub listen: Option<String>,
     /// Bearer token; required when `listen` is not a loopback address.
     pub token: Option<super::secret::Secret>,
+}
+
+/// `ledger` (restart).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerSettings {
+    /// Where the records go.
+    pub store: LedgerStore,
+    /// When a record counts as written.
+    pub durability: Durability,
+    /// Age at which records are deleted.
+    pub keep: Duration,
+}
+
+/// `ledger.store` with what that store needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerStore {
+    /// Nothing is recorded.
+    Off,
+    /// A SQLite file; a relative path starts at the working directory.
+    Sqlite {
+        /// The database file.
+        path: String,
+    },
+    /// A PostgreSQL database.
+    Postgres {
+        /// Connection URL. It carries a password, so it is a secret.
+        url: super::secret::Secret,
+    },
+}
+
+/// `ledger.durability`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Records are written in groups; a crash of the machine may lose the last group.
+    Batch,
+    /// Each group is on disk before the next begins.
+    Strict,
+}
+
+impl Durability {
+    /// The YAML value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Durability::Batch => "batch",
+            Durability::Strict => "strict",
+        }
+    }
 }
 
 /// Finds the route of a model in two look-ups, whatever the number of routes.

@@ -1,0 +1,280 @@
+//! `providers`: adapters, addresses, credentials, scripts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Compiler;
+use crate::config::address::{is_loopback_host, parse_base_url};
+use crate::config::keys::ADAPTERS;
+use crate::config::node::Value;
+use crate::config::problem::{Spot, clip, nearest};
+use crate::config::reader::Map;
+use crate::config::secret;
+use crate::core::api::ApiSet;
+use crate::policy::provider::{
+    BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
+};
+
+/// A provider of the file; `provider` is `None` when it was refused.
+pub(super) struct Entry {
+    pub name: String,
+    /// Where its name stands.
+    pub spot: Spot,
+    pub provider: Option<Provider>,
+}
+
+/// Where a provider is, and whether a script stands in for it.
+struct Place {
+    base: BaseUrl,
+    mock: Option<MockSource>,
+}
+
+impl Compiler<'_> {
+    pub(super) fn providers(&mut self, root: &Map<'_>) -> Vec<Entry> {
+        root.named("providers")
+            .into_iter()
+            .map(|(name, map)| Entry {
+                name: name.value.to_owned(),
+                spot: name.spot,
+                provider: self.provider(name.value, &map),
+            })
+            .collect()
+    }
+
+    fn provider(&mut self, name: &str, map: &Map<'_>) -> Option<Provider> {
+        let adapter = self.adapter(map);
+        let place = self.place(map, adapter.map(|(adapter, _)| adapter));
+        let (ownership, retry) = self.retry(map);
+        let keys = self.keys(map);
+        let trust_status = self.statuses(map, "trust_status");
+        let ca = map
+            .text("ca")
+            .and_then(|file| self.read_pem(&map.at("ca"), file, "CERTIFICATE"));
+        let timeouts = map.map("timeouts");
+        let (adapter, speaks) = adapter?;
+        let Place { base, mock } = place?;
+        self.warn_about_keys(map, &base, mock.is_some());
+        Some(Provider {
+            name: name.into(),
+            adapter,
+            speaks,
+            ownership,
+            retry,
+            trust_status,
+            timeouts: Timeouts {
+                connect: timeouts.millis("connect_ms"),
+                first_byte: timeouts.millis("first_byte_ms"),
+                idle: timeouts.millis("idle_ms"),
+                total: timeouts.millis("total_ms"),
+            },
+            // Most cleartext model servers speak HTTP/1.1 only, and prior knowledge cannot be negotiated away.
+            http2: map.flag("http2").unwrap_or(base.tls),
+            base,
+            keys,
+            mock,
+            ca: ca.map(Arc::from),
+        })
+    }
+
+    fn adapter(&mut self, map: &Map<'_>) -> Option<(&'static str, ApiSet)> {
+        let name = map.text("adapter")?;
+        if let Some(found) = self.catalog.find(name) {
+            return Some(found);
+        }
+        let available = self.catalog.names();
+        let list = available.join(", ");
+        let message = if ADAPTERS.contains(&name) {
+            format!("adapter {name} is not built into this version; available: {list}")
+        } else {
+            let name_shown = clip(name);
+            match nearest(name, available.iter().copied().chain(ADAPTERS)) {
+                Some(word) => format!(
+                    "unknown adapter {name_shown:?}; did you mean `{word}`? Available: {list}"
+                ),
+                None => format!("unknown adapter {name_shown:?}; available: {list}"),
+            }
+        };
+        self.report.refuse(&map.at("adapter"), message);
+        None
+    }
+
+    fn place(&mut self, map: &Map<'_>, adapter: Option<&'static str>) -> Option<Place> {
+        let mock = match map.has("mock") {
+            true => Some(self.mock(map)?),
+            false => None,
+        };
+        let given = map.text("base_url");
+        if mock.is_some() && given.is_none() {
+            let base = mock_base();
+            return Some(Place { base, mock });
+        }
+        let url = match given {
+            Some(url) => url,
+            None if map.has("base_url") => return None,
+            None => {
+                let adapter = adapter?;
+                let Some(url) = self.catalog.default_base_url(adapter) else {
+                    let message = format!(
+                        "missing; adapter {adapter} has no public address, so needed is a URL such as http://127.0.0.1:8000"
+                    );
+                    let spot = Spot {
+                        at: map.spot().at,
+                        path: map.at("base_url").path,
+                    };
+                    self.report.refuse(&spot, message);
+                    return None;
+                };
+                url
+            }
+        };
+        // A URL of the file that cannot be parsed was refused by the tables' rules.
+        let base = parse_base_url(url).ok()?;
+        Some(Place { base, mock })
+    }
+
+    fn mock(&mut self, map: &Map<'_>) -> Option<MockSource> {
+        let (node, spot) = (map.node("mock")?, map.at("mock"));
+        let (origin, text, checked) = match &node.value {
+            Value::Mapping(_) => {
+                let in_place = node.to_yaml_in_place();
+                (
+                    "inline".to_owned(),
+                    node.to_yaml(),
+                    self.catalog.check_mock(&in_place),
+                )
+            }
+            _ => {
+                let file = map.text("mock")?;
+                let bytes = self.read(&spot, file)?;
+                let Ok(text) = String::from_utf8(bytes) else {
+                    let message = format!("the file {file} is not UTF-8 text");
+                    self.report.refuse(&spot, message);
+                    return None;
+                };
+                let checked = self.catalog.check_mock(&text);
+                (
+                    self.base_dir.join(file).display().to_string(),
+                    text,
+                    checked,
+                )
+            }
+        };
+        if let Err(why) = checked {
+            let message = format!("mock script ({origin}): {}", one_line(&why));
+            self.report.refuse(&spot, message);
+            return None;
+        }
+        let text = text.into();
+        Some(MockSource { origin, text })
+    }
+
+    fn retry(&mut self, map: &Map<'_>) -> (Ownership, Option<RetryRules>) {
+        let ownership = match map.text("ownership") {
+            Some("internal") => Ownership::Internal,
+            _ => Ownership::External,
+        };
+        if ownership == Ownership::External && map.has("retry") {
+            self.report.refuse(
+                &map.at("retry"),
+                "the caller owns retries under `ownership: external`; remove this, or set `ownership: internal`",
+            );
+            return (ownership, None);
+        }
+        let Some(retry) = map.given_map("retry") else {
+            return (ownership, None);
+        };
+        let (delay_base, delay_max) = (retry.millis("base_delay_ms"), retry.millis("max_delay_ms"));
+        if delay_base > delay_max {
+            let message = format!(
+                "smaller than base_delay_ms ({}); allowed is {} to 60000",
+                delay_base.as_millis(),
+                delay_base.as_millis()
+            );
+            let key = if retry.has("max_delay_ms") {
+                "max_delay_ms"
+            } else {
+                "base_delay_ms"
+            };
+            let message = match key {
+                "max_delay_ms" => message,
+                _ => format!(
+                    "larger than max_delay_ms ({}); lower it, or raise max_delay_ms",
+                    delay_max.as_millis()
+                ),
+            };
+            self.report.refuse(&retry.at(key), message);
+        }
+        let rules = RetryRules {
+            attempts_max: u32::try_from(retry.number("max_attempts")).unwrap_or(1),
+            elapsed_max: retry.millis("max_elapsed_ms"),
+            delay_base,
+            delay_max,
+        };
+        (ownership, Some(rules))
+    }
+
+    fn keys(&mut self, map: &Map<'_>) -> Vec<Key> {
+        let mut names = BTreeSet::new();
+        let mut keys = Vec::new();
+        for item in map.maps("keys") {
+            let name = item.text("name");
+            if let Some(name) = name
+                && !names.insert(name)
+            {
+                let message =
+                    format!("{name} is the name of two keys; names are unique within a provider");
+                self.report.refuse(&item.at("name"), message);
+            }
+            let secret = item
+                .given_map("secret")
+                .and_then(|source| secret::resolve(self, &source));
+            if let (Some(name), Some(secret)) = (name, secret) {
+                let name = name.into();
+                keys.push(Key { name, secret });
+            }
+        }
+        keys
+    }
+
+    /// Sorted statuses; a repeated one is refused.
+    pub(super) fn statuses(&mut self, map: &Map<'_>, key: &str) -> Vec<u16> {
+        let mut statuses = BTreeSet::new();
+        for item in map.numbers(key) {
+            let Ok(status) = u16::try_from(item.value) else {
+                continue;
+            };
+            if !statuses.insert(status) {
+                self.report
+                    .refuse(&item.spot, format!("{status} is listed twice"));
+            }
+        }
+        statuses.into_iter().collect()
+    }
+
+    fn warn_about_keys(&mut self, map: &Map<'_>, base: &BaseUrl, is_mock: bool) {
+        if is_mock || !map.has("keys") || map.maps("keys").is_empty() {
+            return;
+        }
+        if !base.tls && !is_loopback_host(&base.host) {
+            self.report.warn(
+                &map.at("base_url"),
+                "the keys of this provider cross a network in clear text; use https",
+            );
+        }
+    }
+}
+
+/// An address that leads nowhere (RFC 2606), so that nothing leaves the process should a script ever be missed.
+fn mock_base() -> BaseUrl {
+    BaseUrl {
+        tls: false,
+        host: "mock.invalid".into(),
+        port: 80,
+        authority: "mock.invalid".into(),
+        path: "".into(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

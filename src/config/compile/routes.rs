@@ -1,0 +1,199 @@
+//! `routes`: public models, targets, and how well the targets of a route fit each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Compiler;
+use super::cells::Cells;
+use super::providers::Entry;
+use crate::config::problem::{Spot, nearest};
+use crate::config::reader::Map;
+use crate::core::api::{Api, ApiSet};
+use crate::policy::cooldown::Cooldown;
+use crate::policy::provider::Provider;
+use crate::policy::route::{ModelPattern, Route, Target};
+
+/// What is unique over all routes.
+#[derive(Default)]
+struct Taken<'n> {
+    names: BTreeSet<&'n str>,
+    /// The route that claims a model, by the pattern's text.
+    models: BTreeMap<&'n str, String>,
+    /// Indexes of the providers that a target refers to.
+    providers: BTreeSet<usize>,
+}
+
+impl Compiler<'_> {
+    pub(super) fn routes(&mut self, root: &Map<'_>, providers: &[Entry]) -> Vec<Arc<Route>> {
+        let mut cells = Cells::carried_over(self.previous);
+        let mut taken = Taken::default();
+        let mut routes = Vec::new();
+        for map in root.maps("routes") {
+            let route = self.route(&map, providers, &mut taken, &mut cells);
+            routes.push(Arc::new(route));
+        }
+        for (index, entry) in providers.iter().enumerate() {
+            if !taken.providers.contains(&index) {
+                let message = "unused; no target of any route names this provider";
+                self.report.warn(&entry.spot, message);
+            }
+        }
+        routes
+    }
+
+    fn route<'n>(
+        &mut self,
+        map: &Map<'n>,
+        providers: &[Entry],
+        taken: &mut Taken<'n>,
+        cells: &mut Cells,
+    ) -> Route {
+        let name = map.text("name").unwrap_or_default();
+        if !name.is_empty() && !taken.names.insert(name) {
+            let message = format!("{name} is the name of two routes; names are unique");
+            self.report.refuse(&map.at("name"), message);
+        }
+        let models = self.models(map, name, taken);
+        let items = map.maps("targets");
+        let mut targets = self.targets(&items, providers, taken);
+        let provider_of = |target: &Target| providers.get(target.provider)?.provider.as_ref();
+        for target in &mut targets {
+            if let Some(provider) = provider_of(target) {
+                target.cooldown = cells.cooldown(provider, name, target);
+            }
+        }
+        let used: Vec<Option<&Provider>> = targets.iter().map(provider_of).collect();
+        if used.len() == items.len() {
+            self.warn_about_formats(&items, &used);
+        }
+        let routing = self.routing(map, items.len(), &used);
+        Route {
+            name: name.into(),
+            models,
+            routing,
+            deadline: map.millis("deadline_ms"),
+            waiters: cells.waiters(name),
+            targets,
+        }
+    }
+
+    fn models<'n>(
+        &mut self,
+        map: &Map<'n>,
+        route: &str,
+        taken: &mut Taken<'n>,
+    ) -> Vec<ModelPattern> {
+        let mut models = Vec::new();
+        for item in map.texts("models") {
+            let text = item.value;
+            if let Some(other) = taken.models.get(text) {
+                let message = match other.as_str() == route {
+                    true => format!("{text} is listed twice in this route"),
+                    false => {
+                        format!("{text} already belongs to route {other}; a model has one route")
+                    }
+                };
+                self.report.refuse(&item.spot, message);
+                continue;
+            }
+            taken.models.insert(text, route.to_owned());
+            models.push(match text.strip_suffix('*') {
+                Some(prefix) => ModelPattern::Prefix(prefix.into()),
+                None => ModelPattern::Exact(text.into()),
+            });
+        }
+        models
+    }
+
+    fn targets<'n>(
+        &mut self,
+        items: &[Map<'n>],
+        providers: &[Entry],
+        taken: &mut Taken<'n>,
+    ) -> Vec<Target> {
+        let mut names = BTreeSet::new();
+        let mut targets = Vec::new();
+        for item in items {
+            let name = item.text("name");
+            if let Some(name) = name
+                && !names.insert(name)
+            {
+                let message =
+                    format!("{name} is the name of two targets; names are unique within a route");
+                self.report.refuse(&item.at("name"), message);
+            }
+            let Some(provider) = self.reference(item, providers) else {
+                continue;
+            };
+            taken.providers.insert(provider);
+            targets.push(Target {
+                name: name.unwrap_or_default().into(),
+                provider,
+                model: item.text("model").map(Arc::from),
+                cooldown: Arc::new(Cooldown::default()),
+            });
+        }
+        targets
+    }
+
+    fn reference(&mut self, item: &Map<'_>, providers: &[Entry]) -> Option<usize> {
+        let wanted = item.text("provider")?;
+        let found = providers.iter().position(|entry| entry.name == wanted);
+        if found.is_none() {
+            let names = || providers.iter().map(|entry| entry.name.as_str());
+            let message = match nearest(wanted, names()) {
+                Some(name) => format!("no provider is called {wanted}; did you mean `{name}`?"),
+                None => {
+                    let all: Vec<&str> = names().take(20).collect();
+                    format!(
+                        "no provider is called {wanted}; there are: {}",
+                        all.join(", ")
+                    )
+                }
+            };
+            self.report.refuse(&item.at("provider"), message);
+        }
+        found
+    }
+
+    /// Warns of targets that some of the route's requests pass by, since their provider does not speak the format.
+    fn warn_about_formats(&mut self, items: &[Map<'_>], used: &[Option<&Provider>]) {
+        let speaks: Vec<ApiSet> = used
+            .iter()
+            .flatten()
+            .map(|provider| provider.speaks)
+            .collect();
+        if speaks.len() < 2 || speaks.len() != items.len() {
+            return;
+        }
+        for (index, (item, own)) in items.iter().zip(&speaks).enumerate() {
+            let others = speaks
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != index);
+            let others: Vec<ApiSet> = others.map(|(_, set)| *set).collect();
+            let is_elsewhere = |api: &Api| others.iter().any(|set| set.contains(*api));
+            let missing: Vec<&str> = Api::ALL
+                .iter()
+                .filter(|api| is_elsewhere(api) && !own.contains(**api))
+                .map(|api| api.label())
+                .collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let shares = own.iter().any(|api| is_elsewhere(&api));
+            let list = missing.join(", ");
+            let message = if shares {
+                format!(
+                    "not a candidate for {list} requests of this route: the provider does not speak that format"
+                )
+            } else {
+                format!(
+                    "shares no API format with the other targets ({list}), so it never stands in for them nor they for it"
+                )
+            };
+            let spot: Spot = item.at("provider");
+            self.report.warn(&spot, message);
+        }
+    }
+}

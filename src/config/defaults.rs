@@ -1,0 +1,63 @@
+//! Every default of the configuration and the bounds of its lists, each with its reason. Bounds of operations are in `core/limits.rs`.
+
+/// Data plane on loopback only: a gateway with keys in it is opened to a network on purpose or not at all.
+pub const LISTEN: &str = "127.0.0.1:8080";
+/// A chat request with a few images fits; a larger body is more often a mistake than a prompt.
+pub const REQUEST_BODY_MAX: u64 = 32 << 20;
+/// Sixteen of the largest bodies, or thousands of usual ones, and well below the memory of a small machine.
+pub const BUFFERED_BYTES_MAX: u64 = 512 << 20;
+/// What container platforms commonly allow between SIGTERM and SIGKILL.
+pub const SHUTDOWN_GRACE_MS: u64 = 30_000;
+/// The headers explain to a client which target answered, and carry nothing secret.
+pub const ROUTE_HEADERS: bool = true;
+/// A client that sends nothing for a minute while its body is awaited has gone.
+pub const CLIENT_READ_TIMEOUT_MS: u64 = 60_000;
+/// Longer than the 60 s after which common load balancers drop an idle connection, so that they close first and no request meets a closing one.
+pub const KEEPALIVE_TIMEOUT_MS: u64 = 75_000;
+/// Metrics and the admin page show models, routes and errors: loopback only, unless a token is set.
+pub const ADMIN_LISTEN: &str = "127.0.0.1:9090";
+/// Retries belong to the caller unless the operator says that the server behind this provider is his own.
+pub const OWNERSHIP: &str = "external";
+/// First retry of an own server: long enough for a queue slot to come free.
+pub const RETRY_BASE_DELAY_MS: u64 = 250;
+/// Doubling stops here: a longer pause would outlast most callers' patience.
+pub const RETRY_MAX_DELAY_MS: u64 = 5_000;
+/// A TCP and TLS handshake across the world takes under a second; five cover a lost packet or two.
+pub const CONNECT_MS: u64 = 5_000;
+/// Large prompts and reasoning models are silent for tens of seconds before their header.
+pub const FIRST_BYTE_MS: u64 = 60_000;
+/// Providers send a ping or a token at least every 30 s; twice that is silence.
+pub const IDLE_MS: u64 = 60_000;
+/// Ten minutes is what common client libraries wait for a whole answer.
+pub const TOTAL_MS: u64 = 600_000;
+/// As `TOTAL_MS`: an operation that its client has given up is not worth finishing.
+pub const DEADLINE_MS: u64 = 600_000;
+/// Throttle answers may move on by default: uncertified ones have been seen to be unexecuted in practice, and moving on is what fallback is for.
+pub const FALLBACK_STRATEGY: &[&str] = &["http_429"];
+/// One extra try of the first candidate, on its warm connection and cache, before another target is asked.
+pub const STICKY_KEY_ATTEMPTS: u64 = 2;
+/// Nobody reads the rest, so the upstream should stop generating.
+pub const ON_CLIENT_DISCONNECT: &str = "abort";
+/// A certified delay is respected for other operations too, but not beyond a minute: limits change and one probe is cheap.
+pub const COOLDOWN_MAX_MS: u64 = 60_000;
+/// A store that needs no other server.
+pub const LEDGER_STORE: &str = "sqlite";
+/// Beside the working directory's other data.
+pub const LEDGER_PATH: &str = "data/rondo.db";
+/// Grouped writes keep the disk out of the way of requests.
+pub const LEDGER_DURABILITY: &str = "batch";
+/// A month: long enough to check an invoice, short enough for a small disk.
+pub const LEDGER_KEEP_MS: u64 = 30 * 24 * 3_600_000;
+
+/// Listeners: a handful of addresses for each of two protocols.
+pub(super) const LISTENERS_MAX: usize = 16;
+/// Providers of one file. Each has connection pools and metric labels.
+pub(super) const PROVIDERS_MAX: usize = 256;
+/// Routes of one file. Each is a metric label.
+pub(super) const ROUTES_MAX: usize = 1024;
+/// Public names of one route.
+pub(super) const MODELS_PER_ROUTE_MAX: usize = 256;
+/// Keys of one provider.
+pub(super) const KEYS_PER_PROVIDER_MAX: usize = 64;
+/// One day: no setting in milliseconds means more.
+pub(super) const DAY_MS: u64 = 86_400_000;

@@ -1,0 +1,187 @@
+//! The configuration in use, every default filled in, for people. Keys are those of the YAML; secrets read `[redacted]`.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::units::{show_size, show_span};
+use crate::policy::provider::{Ownership, Provider};
+use crate::policy::route::Route;
+use crate::policy::routing::{Fallback, OnDisconnect, Routing};
+use crate::policy::snapshot::{LedgerSettings, LedgerStore, ServerSettings, Snapshot};
+
+const REDACTED: &str = "[redacted]";
+
+/// The configuration of a snapshot as it takes effect.
+pub fn effective(snapshot: &Snapshot) -> Value {
+    let providers: Map<String, Value> = snapshot
+        .providers
+        .iter()
+        .map(|entry| (entry.name.to_string(), provider(entry)))
+        .collect();
+    let routes: Vec<Value> = snapshot
+        .routes
+        .iter()
+        .map(|entry| route(entry, snapshot))
+        .collect();
+    json!({
+        "server": server(&snapshot.server),
+        "admin": {
+            "listen": snapshot.admin.listen.as_deref().unwrap_or("off"),
+            "token": snapshot.admin.token.as_ref().map(|_| REDACTED),
+        },
+        "providers": providers,
+        "routes": routes,
+        "ledger": ledger(&snapshot.ledger),
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn server(server: &ServerSettings) -> Value {
+    let listen: Vec<Value> = server
+        .listen
+        .iter()
+        .map(|listen| {
+            let tls = listen.tls.as_ref();
+            json!({
+                "address": listen.address,
+                "tls": tls.map(|tls| json!({ "cert": tls.cert, "key": tls.key })),
+            })
+        })
+        .collect();
+    json!({
+        "listen": listen,
+        "threads": server.threads,
+        "max_request_body": show_size(u64::try_from(server.request_body_max).unwrap_or(u64::MAX)),
+        "max_buffered_bytes": show_size(server.buffered_bytes_max),
+        "shutdown_grace_ms": millis(server.shutdown_grace),
+        "route_headers": server.route_headers,
+        "client_read_timeout_ms": millis(server.client_read_timeout),
+        "keepalive_timeout_ms": millis(server.keepalive_timeout),
+    })
+}
+
+fn provider(provider: &Provider) -> Value {
+    let scheme = if provider.base.tls { "https" } else { "http" };
+    let keys: Vec<Value> = provider
+        .keys
+        .iter()
+        .map(|key| json!({ "name": *key.name, "secret": REDACTED }))
+        .collect();
+    let speaks: Vec<&str> = provider.speaks.iter().map(|api| api.label()).collect();
+    let base_url = format!(
+        "{scheme}://{}{}",
+        provider.base.authority, provider.base.path
+    );
+    json!({
+        "adapter": provider.adapter,
+        "speaks": speaks,
+        "base_url": match &provider.mock {
+            Some(_) => None,
+            None => Some(base_url),
+        },
+        "ownership": match provider.ownership {
+            Ownership::External => "external",
+            Ownership::Internal => "internal",
+        },
+        "retry": provider.retry.map(|retry| json!({
+            "max_attempts": retry.attempts_max,
+            "max_elapsed_ms": millis(retry.elapsed_max),
+            "base_delay_ms": millis(retry.delay_base),
+            "max_delay_ms": millis(retry.delay_max),
+        })),
+        "trust_status": provider.trust_status,
+        "timeouts": {
+            "connect_ms": millis(provider.timeouts.connect),
+            "first_byte_ms": millis(provider.timeouts.first_byte),
+            "idle_ms": millis(provider.timeouts.idle),
+            "total_ms": millis(provider.timeouts.total),
+        },
+        "http2": provider.http2,
+        "keys": keys,
+        "mock": provider.mock.as_ref().map(|mock| mock.origin.as_str()),
+        "ca": provider.ca.as_ref().map(|ca| format!("{} bytes of PEM", ca.len())),
+    })
+}
+
+fn route(route: &Route, snapshot: &Snapshot) -> Value {
+    let models: Vec<String> = route.models.iter().map(|model| model.text()).collect();
+    let targets: Vec<Value> = route
+        .targets
+        .iter()
+        .map(|target| {
+            let provider = snapshot.provider(target.provider);
+            json!({
+                "name": *target.name,
+                "provider": provider.map(|provider| provider.name.to_string()),
+                "model": target.model.as_deref(),
+            })
+        })
+        .collect();
+    json!({
+        "name": *route.name,
+        "models": models,
+        "deadline_ms": millis(route.deadline),
+        "targets": targets,
+        "routing": routing(&route.routing),
+    })
+}
+
+fn routing(routing: &Routing) -> Value {
+    json!({
+        "mode": routing.mode.label(),
+        "max_target_attempts": routing.attempts_max,
+        "max_upstream_sends": routing.sends_max,
+        "exhaustion_retry": routing.exhaustion.map(|exhaustion| json!({
+            "max_rounds": exhaustion.rounds_max.saturating_sub(1),
+            "max_wait_ms": millis(exhaustion.wait_max),
+        })),
+        "fallback_strategy": strategy(&routing.fallback),
+        "fallback_http_statuses": routing.fallback.statuses,
+        "max_retries": routing.tries_max.map(|tries| tries.saturating_sub(1)),
+        "retry_on_failure_within_ms": routing.fail_within.map(millis),
+        "sticky_key_attempts": routing.sticky_tries,
+        "on_client_disconnect": match routing.on_client_disconnect {
+            OnDisconnect::Abort => "abort",
+            OnDisconnect::Drain => "drain",
+        },
+        "cooldown": { "max_ms": millis(routing.cooldown_max) },
+    })
+}
+
+fn strategy(fallback: &Fallback) -> Vec<&'static str> {
+    let Fallback {
+        http_429,
+        http_5xx,
+        transport_error,
+        rate_limiting,
+        statuses: _,
+    } = fallback;
+    [
+        (http_429, "http_429"),
+        (http_5xx, "http_5xx"),
+        (transport_error, "transport_error"),
+        (rate_limiting, "rate_limiting"),
+    ]
+    .into_iter()
+    .filter_map(|(on, word)| on.then_some(word))
+    .collect()
+}
+
+fn ledger(ledger: &LedgerSettings) -> Value {
+    let (store, path, url) = match &ledger.store {
+        LedgerStore::Off => ("off", None, None),
+        LedgerStore::Sqlite { path } => ("sqlite", Some(path.as_str()), None),
+        LedgerStore::Postgres { .. } => ("postgres", None, Some(REDACTED)),
+    };
+    json!({
+        "store": store,
+        "path": path,
+        "url": url,
+        "durability": ledger.durability.label(),
+        "keep": show_span(millis(ledger.keep)),
+    })
+}

@@ -1,0 +1,207 @@
+//! What is wrong with a configuration, and where. Not here: the checks themselves.
+//!
+//! Invariant: no message carries the text of a secret; whoever writes a message about a secret names its source only.
+
+use std::fmt;
+use std::path::Path;
+
+/// A place in a YAML file; both count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+}
+
+impl Position {
+    /// The first character of a file.
+    pub const START: Position = Position { line: 1, column: 1 };
+}
+
+/// One finding. Prints as `FILE:LINE:COL: path.to.key: message`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, as the operator named it.
+    pub origin: String,
+    /// Where in the file.
+    pub at: Position,
+    /// The key, e.g. `routes[0].targets[1].provider`; `config` for the file as a whole.
+    pub path: String,
+    /// What is wrong and what would be accepted.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { line, column } = self.at;
+        let path = match self.path.as_str() {
+            "" => "config",
+            path => path,
+        };
+        write!(
+            f,
+            "{}:{line}:{column}: {path}: {}",
+            self.origin, self.message
+        )
+    }
+}
+
+/// Everything that is wrong with a file, in the order of the file; never empty. Prints one finding a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// A file that cannot be read at all.
+    pub(super) fn unreadable(file: &Path, why: &str) -> Problems {
+        Problems(vec![Problem {
+            origin: file.display().to_string(),
+            at: Position::START,
+            path: String::new(),
+            message: format!("cannot read the file: {why}"),
+        }])
+    }
+
+    /// The findings.
+    pub fn list(&self) -> &[Problem] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// A place and the key that stands there.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub at: Position,
+    pub path: String,
+}
+
+/// Collects findings while a file is read.
+pub(super) struct Report {
+    origin: String,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Report {
+    pub fn new(origin: &str) -> Report {
+        Report {
+            origin: origin.to_owned(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The file is refused because of this.
+    pub fn refuse(&mut self, spot: &Spot, message: impl Into<String>) {
+        let problem = self.problem(spot, message.into());
+        self.problems.push(problem);
+    }
+
+    /// The file is accepted in spite of this.
+    pub fn warn(&mut self, spot: &Spot, message: impl Into<String>) {
+        let problem = self.problem(spot, message.into());
+        self.warnings.push(problem);
+    }
+
+    /// The warnings, or the errors if there is one.
+    pub fn finish(self) -> Result<Vec<Problem>, Problems> {
+        if self.problems.is_empty() {
+            Ok(sorted(self.warnings))
+        } else {
+            Err(Problems(sorted(self.problems)))
+        }
+    }
+
+    /// The errors of a file that could not be read as YAML; there is always one.
+    pub fn into_problems(self) -> Problems {
+        Problems(sorted(self.problems))
+    }
+
+    fn problem(&self, spot: &Spot, message: String) -> Problem {
+        Problem {
+            origin: self.origin.clone(),
+            at: spot.at,
+            path: spot.path.clone(),
+            message,
+        }
+    }
+}
+
+fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
+    problems.sort_by(|a, b| (a.at, &a.path).cmp(&(b.at, &b.path)));
+    problems
+}
+
+/// `path.key`, with a key that holds other than letters, digits, `_`, `-` and `.` in quotes.
+pub(super) fn join(path: &str, key: &str) -> String {
+    let plain = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    let key = if plain {
+        key.to_owned()
+    } else {
+        format!("{:?}", clip(key))
+    };
+    if path.is_empty() {
+        key
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+/// At most 40 characters of a value, so that a message stays one line.
+pub(super) fn clip(text: &str) -> String {
+    const SHOWN_MAX: usize = 40;
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// The one of `known` that `word` was probably meant to be.
+pub(super) fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    const COMPARED_MAX: usize = 64;
+    if word.len() > COMPARED_MAX {
+        return None;
+    }
+    let limit = (word.chars().count() / 3).clamp(1, 3);
+    known
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance, a swap of neighbours counting as two edits.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.to_lowercase().chars().enumerate() {
+        let mut left = i + 1;
+        let mut diagonal = i;
+        for (cell, cb) in row.iter_mut().skip(1).zip(&b) {
+            let above = *cell;
+            let cost = usize::from(ca != *cb);
+            left = (left + 1).min(above + 1).min(diagonal + cost);
+            diagonal = above;
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
