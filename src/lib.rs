@@ -2,6 +2,7 @@
 
 pub mod core;
 pub mod executor;
+pub mod ledger;
 pub mod policy;
 #[cfg(feature = "proxy")]
 pub mod proxy;

@@ -1,1 +1,9 @@
+//! What is proved without Pingora.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
+mod ledger;
