@@ -6,3 +6,5 @@ pub mod ledger;
 pub mod policy;
 #[cfg(feature = "proxy")]
 pub mod proxy;
+#[cfg(feature = "proxy")]
+pub mod telemetry;
