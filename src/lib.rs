@@ -1,16 +1,28 @@
 //! Rondo: a gateway with bounded, replay-safe failover between applications and model providers.
+//!
+//! A pure core decides, a thin shell performs. The modules stand in reading order; each imports only from those before it:
+//! [`core`] (vocabulary and decisions) and [`policy`] (compiled rules and shared counters), [`executor`] (the state machine of one
+//! operation), [`ledger`] (what is recorded), [`providers`] (what answers prove), [`config`] (YAML to a snapshot). Up to here nothing
+//! knows a clock, a socket or Pingora. Then `proxy` (the data plane), `telemetry` and `admin` (what is seen of it), `mock` (scripted
+//! providers), and `app` (the process).
 
-pub mod config;
 pub mod core;
 
 pub mod policy;
 
 pub mod executor;
 
+pub mod ledger;
+
 pub mod providers;
+
+pub mod config;
 
 #[cfg(feature = "proxy")]
 pub mod proxy;
+
+#[cfg(feature = "proxy")]
+pub mod telemetry;
 
 #[cfg(feature = "proxy")]
 pub mod mock;

@@ -1,4 +1,4 @@
-//! Tests that need neither Pingora nor sockets.
+//! What is proved with neither Pingora nor sockets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,6 +7,7 @@
     clippy::string_slice
 )]
 
+mod ledger;
 mod providers_answers;
 mod providers_cases;
 mod providers_corpus;

@@ -1,0 +1,155 @@
+//! The observer: each fact goes to one counter, to the book, and at the end to one line of the access log.
+
+use std::sync::Arc;
+
+use super::series::RouteSeries;
+use super::{Telemetry, access_log, labels};
+use crate::core::decision::Decision;
+use crate::executor::effect::{AttemptSettled, Note};
+use crate::ledger::{AttemptFacts, Ending, Moment, Opening};
+use crate::proxy::host::{AttemptExtras, Observer, OperationEnd, OperationFacts, Refusal, Stamp};
+
+impl Observer for Telemetry {
+    fn request_opened(&self) {
+        self.families.inflight.inc();
+    }
+
+    fn request_closed(&self) {
+        self.families.inflight.dec();
+    }
+
+    fn operation_started(&self, facts: &OperationFacts) {
+        self.book.begin(Opening {
+            operation_id: Arc::clone(&facts.id),
+            boot_id: Arc::clone(&self.boot_id),
+            snapshot: Arc::clone(&facts.snapshot),
+            route: Arc::clone(&facts.route),
+            api: facts.api,
+            public_model: Arc::clone(&facts.public_model),
+            stream: facts.stream,
+            started: moment(facts.started),
+            request_bytes: facts.request_bytes,
+        });
+    }
+
+    fn note(&self, facts: &OperationFacts, note: &Note, extras: AttemptExtras<'_>, at: Stamp) {
+        self.count(&self.generations.of(facts), note);
+        let attempt = AttemptFacts {
+            upstream_request_id: extras.upstream_request_id,
+            first_byte: extras.first_byte.map(moment),
+        };
+        self.book.note(&facts.id, note, attempt, moment(at));
+        log_note(facts, note);
+    }
+
+    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) {
+        let (series, api) = (self.generations.of(facts), Some(facts.api));
+        series.request_ended(api, end.outcome, end.status);
+        let duration = end.ended.mono.since(facts.started.mono);
+        series.observe_duration(api, duration);
+        if let Some(first_byte) = end.first_byte {
+            let took = first_byte.mono.since(facts.started.mono);
+            series.observe_first_byte(api, took, end.overhead);
+        }
+        let record = self.book.end(&facts.id, &ending(end));
+        access_log::operation(facts, end, record.as_deref());
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        let named = refusal.route.as_deref();
+        let series = named.and_then(|name| self.generations.by_name(name));
+        let series = series.as_ref().unwrap_or(self.generations.none());
+        let outcome = labels::refusal_outcome(refusal.status);
+        series.request_ended(refusal.api, outcome, refusal.status);
+        series.observe_duration(refusal.api, refusal.latency);
+        access_log::refusal(refusal, outcome);
+    }
+}
+
+impl Telemetry {
+    fn count(&self, series: &RouteSeries, note: &Note) {
+        match note {
+            Note::AttemptOpened(_) | Note::OperationSettled(_) => {}
+            Note::SendDispatched(begin) => series.sent(begin.target, begin.round),
+            Note::AttemptSettled(settled) => series.attempt_settled(settled),
+            Note::Skipped { target, round } => series.skipped(*target, *round),
+            Note::Failover { from, to, reason } => series.failed_over(*from, *to, reason),
+            Note::WaitBegun => series.wait_begun(),
+            Note::WaitEnded { how, waited } => series.wait_ended(*how, *waited),
+            Note::SecondRoundEnded(end) => series.second_round_ended(*end),
+            Note::Suppressed(reason) => series.suppressed(*reason),
+            Note::RouteExhausted => series.exhausted(),
+            Note::Unexpected(event) => self.families.unexpected.with_label_values(&[event]).inc(),
+        }
+    }
+}
+
+/// What an operator reads about beside the access log: exhaustion, retries on the same target, and what must not happen.
+fn log_note(facts: &OperationFacts, note: &Note) {
+    match note {
+        Note::RouteExhausted => log::warn!(
+            target: "rondo::route",
+            "every target of route {} rejected; request={}",
+            facts.route.name,
+            access_log::Escaped(&facts.id),
+        ),
+        Note::Unexpected(event) => log::error!(
+            target: "rondo::executor",
+            "event {event} is not explained by the state; the operation was stopped; request={} route={}",
+            access_log::Escaped(&facts.id),
+            facts.route.name,
+        ),
+        Note::AttemptSettled(settled) if settled.decision == Decision::SameTarget => {
+            log_retry(facts, settled);
+        }
+        Note::AttemptSettled(_)
+        | Note::AttemptOpened(_)
+        | Note::SendDispatched(_)
+        | Note::Skipped { .. }
+        | Note::Failover { .. }
+        | Note::WaitBegun
+        | Note::WaitEnded { .. }
+        | Note::SecondRoundEnded(_)
+        | Note::Suppressed(_)
+        | Note::OperationSettled(_) => {}
+    }
+}
+
+/// R-P7: each retry of the gateway's own, with attempt, delay and reason.
+fn log_retry(facts: &OperationFacts, settled: &AttemptSettled) {
+    let report = settled.report.as_ref();
+    let target = facts.route.targets.get(settled.begin.target);
+    log::info!(
+        target: "rondo::retry",
+        "request={} route={} target={} attempt={} delay_ms={} reason={}",
+        access_log::Escaped(&facts.id),
+        facts.route.name,
+        target.map_or(labels::NONE, |target| &*target.name),
+        settled.begin.attempt_no,
+        report.and_then(|r| r.pushback).unwrap_or_default().as_millis(),
+        report.map_or(labels::NONE, |r| r.class.label()),
+    );
+}
+
+const fn moment(stamp: Stamp) -> Moment {
+    Moment {
+        mono: stamp.mono,
+        wall: stamp.wall,
+    }
+}
+
+fn ending(end: &OperationEnd) -> Ending {
+    Ending {
+        status: end.status,
+        outcome: end.outcome,
+        state: end.state,
+        reason: end.reason,
+        target: end.target,
+        sends: end.sends,
+        rounds: end.rounds,
+        waited: end.waited,
+        first_byte: end.first_byte.map(moment),
+        ended: moment(end.ended),
+        response_bytes: end.response_bytes,
+    }
+}
