@@ -26,3 +26,6 @@ pub mod telemetry;
 
 #[cfg(feature = "proxy")]
 pub mod mock;
+
+#[cfg(feature = "proxy")]
+pub mod app;

@@ -1,1 +1,109 @@
-fn main() {}
+//! The `rondo` binary: reads the command line and calls the library.
+
+mod cli;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rondo::app::App;
+use rondo::app::catalog::Catalog;
+use rondo::app::server::{self, StartOptions};
+use rondo::config::{self, Environment, ProcessEnv};
+use rondo::mock::run_standalone;
+use tokio::runtime::{Builder, Runtime};
+
+use cli::{Cli, Command};
+
+/// The exit status for a configuration that cannot be used.
+const BAD_CONFIG: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    match cli.command {
+        Command::Run { config, upgrade, daemon } => {
+            run(&config.config, StartOptions { upgrade, daemon })
+        }
+        Command::Check { config } => check(&config.config),
+        Command::Schema => print(&format!("{:#}\n", config::json_schema())),
+        Command::Mock { config } => mock(&config),
+    }
+}
+
+fn run(file: &Path, start: StartOptions) -> ExitCode {
+    let Some(background) = runtime() else { return ExitCode::FAILURE };
+    let app = match background.block_on(App::load(file.to_owned(), background.handle())) {
+        Ok(app) => app,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    match server::run(&app, &background, start) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(BAD_CONFIG)
+        }
+    }
+}
+
+fn check(file: &Path) -> ExitCode {
+    let environment = Environment { env: &ProcessEnv, catalog: &Catalog, previous: None };
+    match config::load(file, &environment) {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                eprintln!("{warning}");
+            }
+            let snapshot = &loaded.snapshot;
+            let (routes, providers) = (snapshot.routes.len(), snapshot.providers.len());
+            print(&format!("{}: good: {routes} routes, {providers} providers\n", file.display()))
+        }
+        Err(problems) => {
+            eprintln!("{problems}");
+            ExitCode::from(BAD_CONFIG)
+        }
+    }
+}
+
+fn mock(file: &Path) -> ExitCode {
+    let Some(runtime) = runtime() else { return ExitCode::FAILURE };
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("{}: {error}", file.display());
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let listening = |servers: &[(String, std::net::SocketAddr)]| {
+        for (name, address) in servers {
+            print(&format!("{name}: http://{address}\n"));
+        }
+    };
+    match runtime.block_on(run_standalone(&text, listening)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", file.display());
+            ExitCode::from(BAD_CONFIG)
+        }
+    }
+}
+
+fn runtime() -> Option<Runtime> {
+    match Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+        Ok(runtime) => Some(runtime),
+        Err(error) => {
+            eprintln!("cannot start the runtime: {error}");
+            None
+        }
+    }
+}
+
+/// Prints to stdout. A reader that has closed it, like `head`, is no failure.
+fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    ExitCode::SUCCESS
+}

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::host::{Observer, Refusal, Stamp};
-use super::operation::OperationCell;
+use super::inflight::{Flight, InFlight};
+use super::operation::{OperationCell, Surroundings};
 use super::prepared::Prepared;
 use super::upstream::AttemptSpec;
 use crate::core::api::Api;
@@ -20,7 +21,8 @@ use crate::providers::scan::Scan;
 /// The context of one request.
 pub struct RequestCtx {
     observer: Arc<dyn Observer>,
-    opened: bool,
+    inflight: InFlight,
+    flight: Option<Flight>,
     /// The operation, once the request has become one.
     pub operation: Option<Operation>,
     /// The attempt that was prepared and not yet taken by its session.
@@ -53,10 +55,11 @@ pub struct Operation {
 
 impl RequestCtx {
     /// A context for a request that has not been read.
-    pub fn new(observer: Arc<dyn Observer>) -> RequestCtx {
+    pub fn new(around: &Surroundings) -> RequestCtx {
         RequestCtx {
-            observer,
-            opened: false,
+            observer: Arc::clone(&around.observer),
+            inflight: around.inflight.clone(),
+            flight: None,
             operation: None,
             prepared: None,
             answer: None,
@@ -65,8 +68,8 @@ impl RequestCtx {
 
     /// The request header was read.
     pub fn open(&mut self) {
-        if !self.opened {
-            self.opened = true;
+        if self.flight.is_none() {
+            self.flight = Some(self.inflight.enter());
             self.observer.request_opened();
         }
     }
@@ -114,7 +117,7 @@ impl Drop for RequestCtx {
         if let Some(operation) = &self.operation {
             operation.cell.report_end();
         }
-        if self.opened {
+        if self.flight.is_some() {
             self.observer.request_closed();
         }
     }

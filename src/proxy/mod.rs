@@ -16,6 +16,7 @@ mod body;
 mod ctx;
 pub mod gateway;
 pub mod host;
+pub mod inflight;
 pub mod lifecycle;
 pub mod operation;
 pub mod prepared;

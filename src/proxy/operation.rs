@@ -12,6 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::host::{AttemptExtras, Clock, Observer, OperationEnd, OperationFacts, Stamp};
+use super::inflight::InFlight;
 use super::lifecycle::Lifecycle;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::executor::Executor;
@@ -31,6 +32,8 @@ pub struct Surroundings {
     pub observer: Arc<dyn Observer>,
     /// Whether the process is draining.
     pub lifecycle: Lifecycle,
+    /// Requests in flight.
+    pub inflight: InFlight,
 }
 
 /// A shared operation.

@@ -263,7 +263,7 @@ impl ProxyHttp for DataPlane {
     type CTX = RequestCtx;
 
     fn new_ctx(&self) -> RequestCtx {
-        RequestCtx::new(Arc::clone(&self.gateway.around.observer))
+        RequestCtx::new(&self.gateway.around)
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut RequestCtx) -> Result<bool> {

@@ -1,0 +1,144 @@
+//! The process: puts the pieces together, loads and reloads the configuration, starts and stops the servers.
+//!
+//! Not here: decisions about requests. Invariants: a reload swaps a whole snapshot or changes nothing; one reload runs at a time.
+
+pub mod catalog;
+mod drain;
+mod mocks;
+pub mod reload;
+pub mod server;
+mod signals;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::config::{self, Environment, Problem, Problems, ProcessEnv};
+use crate::core::time::WallTime;
+use crate::policy::buffered::BufferedBytes;
+use crate::policy::snapshot::Snapshot;
+use crate::proxy::gateway::Gateway;
+use crate::proxy::host::Clock;
+use crate::proxy::inflight::InFlight;
+use crate::proxy::lifecycle::Lifecycle;
+use crate::proxy::operation::Surroundings;
+use crate::proxy::prepared::{PrepareError, Prepared};
+use crate::proxy::resolver::Resolver;
+use crate::telemetry::{ReloadResult, Telemetry};
+
+use catalog::Catalog;
+use mocks::Mocks;
+
+/// Everything that lives as long as the process.
+pub struct App {
+    file: PathBuf,
+    /// What requests share.
+    pub gateway: Arc<Gateway>,
+    /// Counts and records.
+    pub telemetry: Arc<Telemetry>,
+    /// Names of providers.
+    pub resolver: Arc<Resolver>,
+    mocks: Mocks,
+    /// The snapshot of the start: what it says of listeners and threads stays in force until the end.
+    started: Arc<Snapshot>,
+    last_load: Mutex<LastLoad>,
+    /// One reload at a time; a signal that comes meanwhile starts another afterwards.
+    reloading: tokio::sync::Mutex<()>,
+}
+
+/// What became of the last load.
+#[derive(Debug, Clone)]
+pub struct LastLoad {
+    /// When the snapshot in force was loaded.
+    pub loaded_at: WallTime,
+    /// Why the last reload was refused, if it was.
+    pub error: Option<String>,
+}
+
+/// Why the process cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration has errors.
+    #[error("{0}")]
+    Config(Problems),
+    /// It cannot be put into force.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// An embedded provider cannot be started.
+    #[error("providers.{name}.mock: {source}")]
+    Mock {
+        /// The provider.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl App {
+    /// Loads the configuration and puts the pieces together. Embedded providers run on `background`.
+    pub async fn load(file: PathBuf, background: &Handle) -> Result<Arc<App>, StartError> {
+        let environment = Environment { env: &ProcessEnv, catalog: &Catalog, previous: None };
+        let loaded = config::load(&file, &environment).map_err(StartError::Config)?;
+        warn_of(&loaded.warnings);
+        let snapshot = Arc::new(loaded.snapshot);
+        let (resolver, mocks) = (Arc::new(Resolver::default()), Mocks::new(background.clone()));
+        mocks.start_all(&snapshot)?;
+        let prepared =
+            Prepared::new(Arc::clone(&snapshot), &resolver, |provider| mocks.address(provider))?;
+        prepared.resolve().await;
+
+        let buffered = Arc::new(BufferedBytes::default());
+        let telemetry = Telemetry::new(Arc::clone(&buffered));
+        telemetry.adopt(&snapshot, ReloadResult::Initial);
+        let clock = Clock::start();
+        let gateway = Gateway {
+            config: ArcSwap::from_pointee(prepared),
+            around: Surroundings {
+                clock,
+                observer: Arc::clone(&telemetry) as _,
+                lifecycle: Lifecycle::default(),
+                inflight: InFlight::default(),
+            },
+            buffered,
+        };
+        Ok(Arc::new(App {
+            file,
+            gateway: Arc::new(gateway),
+            telemetry,
+            resolver,
+            mocks,
+            started: snapshot,
+            last_load: Mutex::new(LastLoad { loaded_at: clock.wall(), error: None }),
+            reloading: tokio::sync::Mutex::new(()),
+        }))
+    }
+
+    /// The snapshot in force.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.gateway.config.load().snapshot)
+    }
+
+    /// Whether requests should be sent here.
+    pub fn is_ready(&self) -> bool {
+        !self.gateway.around.lifecycle.is_draining()
+    }
+
+    /// What became of the last load.
+    pub fn last_load(&self) -> LastLoad {
+        self.last_load.lock().clone()
+    }
+
+    /// What an embedded provider has seen, by the provider's name.
+    pub fn mock(&self, provider: &str) -> Option<crate::mock::Recorder> {
+        self.mocks.recorder(provider)
+    }
+}
+
+fn warn_of(warnings: &[Problem]) {
+    for warning in warnings {
+        log::warn!("{warning}");
+    }
+}

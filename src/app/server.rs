@@ -1,0 +1,126 @@
+//! The servers: listeners, Pingora's configuration, and the order in which everything starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora_core::apps::HttpServerOptions;
+use pingora_core::listeners::tls::TlsSettings;
+use pingora_core::server::configuration::{Opt, ServerConf};
+use pingora_core::server::{RunArgs, Server};
+use pingora_core::services::background::background_service;
+use pingora_core::services::listening::Service;
+use pingora_proxy::{HttpProxy, ProxyServiceBuilder};
+use tokio::runtime::Runtime;
+
+use super::App;
+use super::drain::Drain;
+use super::signals::{self, StopSignals};
+use crate::core::limits::SENDS_MAX;
+use crate::policy::snapshot::{Listen, ServerSettings};
+use crate::proxy::service::DataPlane;
+use crate::proxy::upstream::AttemptConnector;
+
+/// Idle upstream connections kept over all providers. A pool smaller than a burst opens connections anew each time.
+const UPSTREAM_POOL: usize = 4096;
+/// Turns of Pingora's attempt loop: more than any executor asks for, since the executor is what bounds attempts. 0 would answer nothing.
+const ATTEMPT_LOOP_MAX: usize = SENDS_MAX as usize + 2;
+/// Time that Pingora gives its runtimes after the grace period.
+const RUNTIME_STOP: Duration = Duration::from_secs(1);
+
+/// How the process was started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StartOptions {
+    /// Take the listeners over from a running process.
+    pub upgrade: bool,
+    /// Go into the background.
+    pub daemon: bool,
+}
+
+/// Why the servers cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A handler cannot be installed.
+    #[error("cannot watch signals: {0}")]
+    Signals(std::io::Error),
+    /// A certificate cannot be used.
+    #[error("server.listen {address}: {what}")]
+    Tls {
+        /// The listener.
+        address: String,
+        /// Why.
+        what: String,
+    },
+}
+
+/// The data plane as a Pingora service, with its listeners.
+pub type DataService = Service<HttpProxy<DataPlane, AttemptConnector>>;
+
+/// The data plane without listeners.
+pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
+    let mut options = HttpServerOptions::default();
+    options.h2c = true;
+    ProxyServiceBuilder::new(conf, DataPlane::new(Arc::clone(&app.gateway)))
+        .name("data plane")
+        .custom(AttemptConnector::new(UPSTREAM_POOL), Arc::new(|_, _, _| Box::pin(async { None })))
+        .server_options(options)
+        .build()
+}
+
+/// Adds a listener of the configuration.
+pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeError> {
+    let Some(tls) = &listen.tls else {
+        service.add_tcp(&listen.address);
+        return Ok(());
+    };
+    let mut settings =
+        TlsSettings::intermediate(&tls.cert, &tls.key).map_err(|error| ServeError::Tls {
+            address: listen.address.clone(),
+            what: error.to_string(),
+        })?;
+    settings.enable_h2();
+    service.add_tls_with_settings(&listen.address, None, settings);
+    Ok(())
+}
+
+/// Pingora's settings for this process.
+pub fn conf(server: &ServerSettings, start: StartOptions) -> ServerConf {
+    ServerConf {
+        daemon: start.daemon,
+        threads: server.threads,
+        max_retries: ATTEMPT_LOOP_MAX,
+        grace_period_seconds: Some(server.shutdown_grace.as_secs_f64().ceil() as u64),
+        graceful_shutdown_timeout_seconds: Some(RUNTIME_STOP.as_secs()),
+        ..ServerConf::default()
+    }
+}
+
+/// Runs until a signal stops it; the process exits inside.
+pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<(), ServeError> {
+    let settings = app.snapshot().server.clone();
+    let (stop, hangups) = {
+        let _runtime = background.enter();
+        let stop = StopSignals::install(app.gateway.around.lifecycle.clone());
+        (stop.map_err(ServeError::Signals)?, signals::hangups().map_err(ServeError::Signals)?)
+    };
+    let mut opt = Opt::default();
+    opt.upgrade = start.upgrade;
+    opt.daemon = start.daemon;
+    let mut server = Server::new_with_opt_and_conf(opt, conf(&settings, start));
+    server.bootstrap();
+
+    let mut data = data_plane(app, &server.configuration);
+    for address in &settings.listen {
+        listen(&mut data, address)?;
+        let kind = if address.tls.is_some() { "https" } else { "http" };
+        log::info!("listening on {kind}://{}", address.address);
+    }
+    server.add_service(data);
+    let drain = Drain::new(Arc::clone(app), settings.shutdown_grace);
+    server.add_service(background_service("drain", drain));
+
+    background.spawn(signals::reload_on_hangup(Arc::clone(app), hangups));
+    let resolver = Arc::clone(&app.resolver);
+    background.spawn(async move { resolver.run().await });
+    server.run(RunArgs { shutdown_signal: Box::new(stop) });
+    Ok(())
+}
