@@ -8,3 +8,5 @@
 )]
 
 mod mock;
+mod rounds;
+mod support;
