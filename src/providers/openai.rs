@@ -85,7 +85,7 @@ pub(super) const DENY: &[Rule] = &[
         &[Test::Starts(MESSAGE, TOO_LARGE)],
         Class::QuotaHard,
     )
-    .scope(Scope::Candidate),
+    .scope(Scope::Endpoint),
 ];
 
 /// Dedicated throttle and overload codes under an error status.

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use rondo::core::api::Api;
 use rondo::core::limits::PUSHBACK_MAX;
-use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
+use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead, Single};
 use rondo::providers::classify::classify;
+use rondo::providers::encoding::decode;
 use rondo::providers::json_array::ArraySplitter;
 use rondo::providers::json_envelope;
 use rondo::providers::peek::{Peek, Rest, peek};
@@ -114,7 +115,7 @@ proptest! {
     fn any_answer_is_judged(
         status in 300_u16..600,
         body in prop::collection::vec(any::<u8>(), 0..200),
-        encoding in prop::sample::select(vec!["", "gzip", "deflate", "br", "identity"]),
+        encoding in prop::sample::select(vec!["", "gzip", "deflate", "br", "zstd", "identity"]),
         delay in ".{0,30}",
     ) {
         // R-A2 R-A3
@@ -129,6 +130,23 @@ proptest! {
             let verdict = classify(adapter, &traits, &[], &head, &body, BodyEnd::Complete);
             prop_assert!(!certified(&verdict));
             prop_assert!(verdict.pushback.is_none_or(|delay| delay <= PUSHBACK_MAX));
+        }
+    }
+
+    #[test]
+    fn damaged_compression_is_an_outcome(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        text in "[a-c]{0,300}",
+    ) {
+        // R-A2
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        let mut frame = ruzstd::encoding::compress_to_vec(text.as_bytes(), level);
+        for (place, byte) in changes {
+            let place = place.index(frame.len());
+            frame[place] = byte;
+        }
+        for name in ["zstd", "br", "gzip", "deflate"] {
+            let _ = decode(Single::One(name.as_bytes()), &frame, 1000);
         }
     }
 

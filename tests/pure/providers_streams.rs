@@ -5,6 +5,7 @@ use rondo::core::class::Class;
 use rondo::core::outcome::{Carrier, Outcome};
 use rondo::providers::answer::{RequestTraits, ResponseHead};
 use rondo::providers::peek::{Peek, Rest, peek};
+use rondo::providers::sse::{SseEvent, SseParser};
 use rondo::providers::stream::{Progress, StreamWatch};
 
 use super::providers_support::{JSON, SSE, adapter, certified, peek_stream, stream_error};
@@ -449,4 +450,38 @@ fn only_open_servers_prove_a_rejection_inside_a_stream_and_only_first() {
     }
     let limited = "data: {\"error\":{\"message\":\"m\",\"type\":\"requests\",\"code\":\"rate_limit_exceeded\"}}\n\n";
     check("openai", Api::OpenaiChat, limited, Class::Throttle, 429);
+}
+
+#[test]
+fn event_streams_are_split_by_the_rules() {
+    // R-A4
+    let cases: [(&str, &[(&str, &str)]); 12] = [
+        ("data: a\n\n", &[("", "a")]),
+        ("data: a\r\ndata: b\r\n\r\n", &[("", "a\nb")]),
+        ("data: a\rdata: b\r\r", &[("", "a\nb")]),
+        ("data:a\n\ndata:  b\n\n", &[("", "a"), ("", " b")]),
+        ("event: x\ndata: a\n\ndata: b\n\n", &[("x", "a"), ("", "b")]),
+        ("event: x\n\ndata: a\n\n", &[("", "a")]),
+        ("data\n\n", &[("", "")]),
+        (": comment\nid: 1\nretry: 2\n\n", &[]),
+        ("data: a", &[("", "a")]),
+        ("\u{feff}data: a\n\n", &[("", "a")]),
+        ("\u{feff}: c\n\ndata: a\n\n", &[("", "a")]),
+        ("\n\u{feff}data: a\n\n", &[("", "\u{feff}data: a\n")]),
+    ];
+    for (text, wanted) in cases {
+        let mut found = Vec::new();
+        let mut parser = SseParser::new(100);
+        let mut keep = |event: SseEvent| {
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            found.push((text(event.name), text(event.data)));
+        };
+        parser.feed(text.as_bytes(), &mut keep);
+        parser.finish(&mut keep);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(name, data)| (name.as_str(), data.as_str()))
+            .collect();
+        assert_eq!(found, wanted, "{text:?}");
+    }
 }
