@@ -62,10 +62,12 @@ impl Addresses {
     }
 }
 
+type HostPort = (Arc<str>, u16);
+
 /// All hosts of the configurations seen so far.
 #[derive(Debug, Default)]
 pub struct Resolver {
-    hosts: Mutex<HashMap<(Arc<str>, u16), Arc<Addresses>>>,
+    hosts: Mutex<HashMap<HostPort, Arc<Addresses>>>,
 }
 
 impl Resolver {
