@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use super::problem::{Position, Report, Spot, clip, join};
+use super::problem::{Position, Report, Spot, join};
 
 /// Largest file. A thousand routes take about 400 KiB; the rest is room for embedded mock scripts.
 pub(super) const FILE_BYTES_MAX: usize = 4 << 20;
@@ -143,7 +143,7 @@ impl Node {
                 for (index, entry) in entries.iter().enumerate() {
                     out.push(if index > 0 { ", " } else { "" });
                     out.move_to(entry.key_at);
-                    out.push_quoted(&entry.key);
+                    out.push_key(&entry.key);
                     out.push(": ");
                     entry.value.write_yaml(out);
                 }
@@ -172,6 +172,16 @@ impl Yaml {
     /// A JSON string is a double-quoted YAML scalar.
     fn push_quoted(&mut self, text: &str) {
         self.push(&serde_json::Value::from(text).to_string());
+    }
+
+    /// Usual keys stand without quotes, so that what follows keeps its column.
+    fn push_key(&mut self, key: &str) {
+        let usual = key.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+        if usual && plain(key) == Plain::Text {
+            self.push(key);
+        } else {
+            self.push_quoted(key);
+        }
     }
 
     /// Fills up with line breaks and spaces as far as the place lies ahead.
@@ -388,11 +398,13 @@ impl Builder<'_> {
             }
             Value::Scalar { text, .. } => match self.first_use(&text, at) {
                 None => return self.expect(Key::Read(text, at)),
-                Some(first) => Some(format!(
-                    "the key \"{}\" stands here twice; it was first given on line {}",
-                    clip(&text),
-                    first.line
-                )),
+                Some(first) => {
+                    self.expect(Key::Read(text, at));
+                    let line = first.line;
+                    Some(format!(
+                        "this key stands here twice; it was first given on line {line}"
+                    ))
+                }
             },
         };
         if let Some(message) = refusal {
