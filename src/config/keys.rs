@@ -266,7 +266,7 @@ static PROVIDER: Shape = shape(
             "base_url",
             Kind::Text(Text::Url),
             "the adapter's public address, where it has one",
-            "Scheme, host and optional path prefix. Required unless the adapter has a public address or `mock` is set.",
+            "Scheme, host and optional path prefix; one that ends in a version, such as /v1, takes the place of the native version. Required unless the adapter has a public address or `mock` is set.",
         ),
         defaulted(
             "ownership",

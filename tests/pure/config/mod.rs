@@ -198,14 +198,14 @@ pub fn snapshot(text: &str) -> Snapshot {
     }
 }
 
-/// The same with other variables and files.
-pub fn snapshot_with(text: &str, env: &dyn Env) -> Snapshot {
+/// The same with other variables, files and adapters.
+pub fn snapshot_with(text: &str, env: &dyn Env, catalog: &dyn AdapterCatalog) -> Snapshot {
     let loaded = compile_text(
         "rondo.yaml",
         text,
         Path::new("/etc/rondo"),
         env,
-        &FakeCatalog,
+        catalog,
         None,
     );
     loaded

@@ -118,3 +118,21 @@ fn every_key_of_the_schema_has_a_description_and_is_in_the_annotated_file() {
         assert!(is_there, "conf/rondo.yaml does not show {key}");
     }
 }
+
+#[test]
+fn the_schema_knows_every_adapter_of_this_build() {
+    let schema = json_schema();
+    let known =
+        &schema["properties"]["providers"]["additionalProperties"]["properties"]["adapter"]["enum"];
+    for adapter in rondo::providers::registry::all() {
+        assert!(
+            known
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|name| name == adapter.name),
+            "{}",
+            adapter.name
+        );
+    }
+}
