@@ -4,6 +4,7 @@ mod accepted;
 mod files;
 mod never;
 mod refused;
+mod refused_routing;
 mod reloaded;
 mod schema;
 mod warned;
