@@ -27,7 +27,7 @@ pub(super) fn value(report: &mut Report, kind: &Kind, node: &Node, path: &str) {
         Kind::List { of, min, max } => return list(report, of, (*min, *max), node, path),
         Kind::Script => match &node.value {
             Value::Mapping(_) => Ok(()),
-            _ => text(node).map(|_| ()).ok_or_else(|| mismatch(kind, node)),
+            _ => text(kind, node).map(|_| ()),
         },
         Kind::Flag => flag(node)
             .map(|_| ())
@@ -35,18 +35,7 @@ pub(super) fn value(report: &mut Report, kind: &Kind, node: &Node, path: &str) {
         Kind::Number { .. } => number(kind, node).map(|_| ()),
         Kind::Size { .. } => size(kind, node).map(|_| ()),
         Kind::Span { .. } => span(kind, node).map(|_| ()),
-        Kind::Choice(choices) => {
-            let words = choices.iter().map(|choice| choice.word);
-            match text(node) {
-                Some(found) if words.clone().any(|word| word == found) => Ok(()),
-                Some(found) => Err(unknown_word(found, words, &kind.expected())),
-                None => Err(mismatch(kind, node)),
-            }
-        }
-        Kind::Text(rule) => match text(node) {
-            Some(found) => form(*rule, found),
-            None => Err(mismatch(kind, node)),
-        },
+        Kind::Choice(_) | Kind::Text(_) => text(kind, node).map(|_| ()),
     };
     if let Err(message) = outcome {
         refuse(report, node.at, path, message);
@@ -80,11 +69,8 @@ fn mapping(report: &mut Report, shape: &Shape, node: &Node, path: &str) {
     }
     for field in shape.fields {
         if matches!(field.need, Need::Required) && !is_given(&field) {
-            let message = format!(
-                "missing; needed is {}: {}",
-                field.kind.expected(),
-                field.about
-            );
+            let (kind, about) = (field.kind.expected(), field.about.trim_end_matches('.'));
+            let message = format!("missing; needed is {kind} ({about})");
             refuse(report, node.at, &join(path, field.key), message);
         }
     }
@@ -95,9 +81,14 @@ fn unknown_key(report: &mut Report, shape: &Shape, entry: &Entry, path: &str) {
     let suggestion = nearest(&entry.key, keys());
     let all: Vec<&str> = keys().collect();
     let allowed = all.join(", ");
-    if shape.given == Given::OneSecret && suggestion.is_none() {
+    if shape.given == Given::OneSecret {
         // A secret written in the wrong place may be the key itself, so it is not repeated.
-        let message = format!("unknown key (not shown, it may be secret); allowed here: {allowed}");
+        let message = match suggestion {
+            Some(known) => format!(
+                "unknown key (not shown, it may be secret); did you mean `{known}`? Allowed here: {allowed}"
+            ),
+            None => format!("unknown key (not shown, it may be secret); allowed here: {allowed}"),
+        };
         return refuse(report, entry.key_at, path, message);
     }
     let message = match suggestion {
@@ -177,7 +168,7 @@ fn mismatch_text(expected: &str, node: &Node) -> String {
 }
 
 fn flag_mismatch(kind: &Kind, node: &Node) -> String {
-    match text(node) {
+    match words(node) {
         Some("yes" | "on" | "Yes" | "On" | "YES" | "ON") => {
             "needed is true or false; write true".to_owned()
         }
@@ -202,11 +193,30 @@ fn unknown_word<'k>(found: &str, words: impl Iterator<Item = &'k str>, expected:
 }
 
 /// The text of a scalar that is text.
-pub(super) fn text(node: &Node) -> Option<&str> {
+fn words(node: &Node) -> Option<&str> {
     match &node.value {
         Value::Scalar { text, plain: false } => Some(text),
         Value::Scalar { text, .. } if plain(text) == Plain::Text => Some(text),
         _ => None,
+    }
+}
+
+/// Text in the form that its kind asks for.
+pub(super) fn text<'n>(kind: &Kind, node: &'n Node) -> Result<&'n str, String> {
+    let Some(found) = words(node) else {
+        return Err(mismatch(kind, node));
+    };
+    match kind {
+        Kind::Text(rule) => form(*rule, found).map(|()| found),
+        Kind::Script => form(Text::File, found).map(|()| found),
+        Kind::Choice(choices) => {
+            let words = choices.iter().map(|choice| choice.word);
+            match words.clone().any(|word| word == found) {
+                true => Ok(found),
+                false => Err(unknown_word(found, words, &kind.expected())),
+            }
+        }
+        _ => Err(mismatch(kind, node)),
     }
 }
 
@@ -255,10 +265,16 @@ pub(super) fn number(kind: &Kind, node: &Node) -> Result<u64, String> {
             };
             let found = clip(found);
             Err(format!(
-                "{found} is out of range; allowed is {min} to {max}{reason}"
+                "{found} is out of range; allowed is {}{reason}",
+                range(*min, *max)
             ))
         }
     }
+}
+
+fn range(min: u64, max: u64) -> String {
+    let between = if max - min == 1 { "or" } else { "to" };
+    format!("{min} {between} {max}")
 }
 
 /// The bytes of a size within the bounds of its kind.

@@ -177,7 +177,8 @@ pub(super) fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> O
     if word.len() > COMPARED_MAX {
         return None;
     }
-    let limit = (word.chars().count() / 3).clamp(1, 3);
+    // Among words of one or two letters everything is near everything.
+    let limit = (word.chars().count() / 3).min(3);
     known
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)

@@ -60,13 +60,18 @@ impl<'n> Map<'n> {
 
     /// Text, or its default.
     pub fn text(&self, key: &str) -> Option<&'n str> {
-        match self.node(key).and_then(check::text) {
+        match self.given_text(key) {
             Some(text) => Some(text),
             None => match self.preset(key)? {
                 Preset::Word(word) => Some(word),
                 Preset::Number(_) | Preset::Flag(_) | Preset::Words(_) => None,
             },
         }
+    }
+
+    /// Text that is given and usable.
+    fn given_text(&self, key: &str) -> Option<&'n str> {
+        check::text(&self.field(key)?.kind, self.node(key)?).ok()
     }
 
     /// True or false, or its default.
@@ -98,7 +103,15 @@ impl<'n> Map<'n> {
         })
     }
 
-    /// The same as milliseconds.
+    /// The same, or `None` where a value was refused, so that it is not compared with others.
+    pub fn sound_number(&self, key: &str) -> Option<u64> {
+        match self.has(key) {
+            true => self.given_number(key),
+            false => Some(self.number(key)),
+        }
+    }
+
+    /// The same as [`Map::number`] in milliseconds.
     pub fn millis(&self, key: &str) -> Duration {
         Duration::from_millis(self.number(key))
     }
@@ -142,9 +155,12 @@ impl<'n> Map<'n> {
 
     /// The texts of a list that are usable.
     pub fn texts(&self, key: &str) -> Vec<Item<&'n str>> {
+        let Some(Kind::List { of, .. }) = self.field(key).map(|field| &field.kind) else {
+            return Vec::new();
+        };
         self.items(key)
             .filter_map(|(spot, node)| {
-                let value = check::text(node)?;
+                let value = check::text(of, node).ok()?;
                 Some(Item { spot, value })
             })
             .collect()

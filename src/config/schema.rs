@@ -140,7 +140,7 @@ impl Shape {
             Given::OneSecret => "{ env: VARIABLE }, { file: FILE } or { literal: TEXT }".to_owned(),
             Given::Required => {
                 let keys: Vec<&str> = self.fields.iter().map(|field| field.key).collect();
-                format!("a mapping with keys out of {}", keys.join(", "))
+                format!("a mapping of these keys: {}", keys.join(", "))
             }
         }
     }
@@ -152,6 +152,7 @@ impl Kind {
         match self {
             Kind::Text(text) => text.expected().to_owned(),
             Kind::Flag => "true or false".to_owned(),
+            Kind::Number { min, max, .. } if max - min == 1 => format!("{min} or {max}"),
             Kind::Number { min, max, .. } => format!("a whole number from {min} to {max}"),
             Kind::Size { min, max } => format!(
                 "a size from {} to {}, written like 512KiB, 32MiB or 1GiB",

@@ -56,7 +56,7 @@ fn scale(number: u64, unit: &str, units: &[(&str, u64)]) -> Option<u64> {
 fn show(value: u64, units: &[(&str, u64)]) -> String {
     let fitting = units
         .iter()
-        .find(|(_, factor)| value >= *factor && value % factor == 0)
+        .find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor))
         .or(units.last());
     match fitting {
         Some((unit, factor)) => format!("{}{unit}", value / factor),

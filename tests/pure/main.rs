@@ -7,6 +7,7 @@
     clippy::string_slice
 )]
 
+mod config;
 mod ledger;
 mod providers_answers;
 mod providers_cases;

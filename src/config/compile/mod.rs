@@ -38,10 +38,8 @@ pub fn compile_text(
         catalog,
         previous,
     };
-    let snapshot = match node::parse(text, &mut compiler.report) {
-        Some(root) => Some(compiler.snapshot(&root, digest(text))),
-        None => None,
-    };
+    let snapshot =
+        node::parse(text, &mut compiler.report).map(|root| compiler.snapshot(&root, digest(text)));
     let Some(snapshot) = snapshot else {
         // Without a tree the report holds at least one error, so this is that error.
         return Err(compiler.report.into_problems());

@@ -16,7 +16,8 @@ impl Compiler<'_> {
     pub(super) fn server(&mut self, server: &Map<'_>) -> ServerSettings {
         let body = server.number("max_request_body");
         let buffered = server.number("max_buffered_bytes");
-        if body > buffered {
+        let sound = |key| server.sound_number(key).is_some();
+        if body > buffered && sound("max_request_body") && sound("max_buffered_bytes") {
             self.report.refuse(
                 &server.at("max_buffered_bytes"),
                 "smaller than max_request_body, so the largest request could never be taken; raise it, or lower max_request_body",

@@ -184,23 +184,17 @@ impl Compiler<'_> {
             return (ownership, None);
         };
         let (delay_base, delay_max) = (retry.millis("base_delay_ms"), retry.millis("max_delay_ms"));
-        if delay_base > delay_max {
-            let message = format!(
-                "smaller than base_delay_ms ({}); allowed is {} to 60000",
-                delay_base.as_millis(),
-                delay_base.as_millis()
-            );
-            let key = if retry.has("max_delay_ms") {
-                "max_delay_ms"
+        let sound = |key| retry.sound_number(key).is_some();
+        if delay_base > delay_max && sound("base_delay_ms") && sound("max_delay_ms") {
+            let (base, most) = (delay_base.as_millis(), delay_max.as_millis());
+            let (key, message) = if retry.has("max_delay_ms") {
+                let message =
+                    format!("smaller than base_delay_ms ({base}); allowed is {base} to 60000");
+                ("max_delay_ms", message)
             } else {
-                "base_delay_ms"
-            };
-            let message = match key {
-                "max_delay_ms" => message,
-                _ => format!(
-                    "larger than max_delay_ms ({}); lower it, or raise max_delay_ms",
-                    delay_max.as_millis()
-                ),
+                let message =
+                    format!("larger than max_delay_ms ({most}); lower it, or raise max_delay_ms");
+                ("base_delay_ms", message)
             };
             self.report.refuse(&retry.at(key), message);
         }

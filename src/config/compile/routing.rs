@@ -20,7 +20,8 @@ impl Compiler<'_> {
         let mode = match map.text("mode") {
             Some("primary_only") => Mode::PrimaryOnly,
             Some(_) => Mode::PriorityFailover,
-            None if target_count > 1 => Mode::PriorityFailover,
+            // A mode that was refused is no ground for further errors.
+            None if target_count > 1 || map.has("mode") => Mode::PriorityFailover,
             None => Mode::PrimaryOnly,
         };
         self.needs_failover(&map, mode);
@@ -95,6 +96,7 @@ impl Compiler<'_> {
         let wait_max = retry.given_number("max_wait_ms").map(Duration::from_millis);
         let deadline = route.millis("deadline_ms");
         if let Some(wait) = wait_max
+            && route.sound_number("deadline_ms").is_some()
             && wait >= deadline
         {
             let message = format!(
@@ -151,6 +153,15 @@ impl Compiler<'_> {
         else {
             return;
         };
+        if let Some(extra) = given("max_retries")
+            && extra < attempts
+        {
+            let message = format!(
+                "{extra} allows {} tries in all, so after a first round of {attempts} none is left for the second; raise it to {attempts} or more",
+                extra + 1
+            );
+            self.report.warn(&map.at("max_retries"), message);
+        }
         let spot = map.at("max_upstream_sends");
         if sends < attempts + 1 {
             let message = format!(

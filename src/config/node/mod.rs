@@ -3,11 +3,13 @@
 //! Refused here, with the place: syntax errors, duplicate keys, keys that are not text, anchors, aliases, tags, merge keys, several
 //! documents, files that are too large or too deep. A [`Node`] has no `Debug`, since it may hold a literal secret.
 
+mod write;
+
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use super::problem::{Position, Report, Spot, clip, join};
+use super::problem::{Position, Report, Spot, join};
 
 /// Largest file. A thousand routes take about 400 KiB; the rest is room for embedded mock scripts.
 pub(super) const FILE_BYTES_MAX: usize = 4 << 20;
@@ -100,94 +102,6 @@ impl Node {
     /// Whether a key stands there without a value.
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, plain: true } if plain(text) == Plain::Null)
-    }
-
-    /// This subtree as YAML on one line: the same text wherever in the file it stands.
-    pub fn to_yaml(&self) -> String {
-        let mut out = Yaml::default();
-        self.write_yaml(&mut out);
-        out.text
-    }
-
-    /// The same with each part on its own line, and mostly in its own column, of the file. So a place that its reader names is a
-    /// place in the file.
-    pub fn to_yaml_in_place(&self) -> String {
-        let mut out = Yaml {
-            here: Some(Position::START),
-            ..Yaml::default()
-        };
-        self.write_yaml(&mut out);
-        out.text
-    }
-
-    fn write_yaml(&self, out: &mut Yaml) {
-        out.move_to(self.at);
-        match &self.value {
-            Value::Broken => out.push("null"),
-            Value::Scalar { text, plain: true } => match plain(text) {
-                Plain::Null => out.push("null"),
-                Plain::Flag(_) | Plain::Integer | Plain::Float => out.push(text),
-                Plain::Text => out.push_quoted(text),
-            },
-            Value::Scalar { text, plain: false } => out.push_quoted(text),
-            Value::List(items) => {
-                out.push("[");
-                for (index, item) in items.iter().enumerate() {
-                    out.push(if index > 0 { ", " } else { "" });
-                    item.write_yaml(out);
-                }
-                out.push("]");
-            }
-            Value::Mapping(entries) => {
-                out.push("{");
-                for (index, entry) in entries.iter().enumerate() {
-                    out.push(if index > 0 { ", " } else { "" });
-                    out.move_to(entry.key_at);
-                    out.push_quoted(&entry.key);
-                    out.push(": ");
-                    entry.value.write_yaml(out);
-                }
-                out.push("}");
-            }
-        }
-    }
-}
-
-/// YAML in the making.
-#[derive(Default)]
-struct Yaml {
-    text: String,
-    /// Where the next character goes; `None` when places do not matter.
-    here: Option<Position>,
-}
-
-impl Yaml {
-    fn push(&mut self, part: &str) {
-        self.text.push_str(part);
-        if let Some(here) = &mut self.here {
-            here.column += part.chars().count();
-        }
-    }
-
-    /// A JSON string is a double-quoted YAML scalar.
-    fn push_quoted(&mut self, text: &str) {
-        self.push(&serde_json::Value::from(text).to_string());
-    }
-
-    /// Fills up with line breaks and spaces as far as the place lies ahead.
-    fn move_to(&mut self, at: Position) {
-        let Some(here) = &mut self.here else { return };
-        while here.line < at.line {
-            self.text.push('\n');
-            *here = Position {
-                line: here.line + 1,
-                column: 1,
-            };
-        }
-        while here.line == at.line && here.column < at.column {
-            self.text.push(' ');
-            here.column += 1;
-        }
     }
 }
 
@@ -388,11 +302,13 @@ impl Builder<'_> {
             }
             Value::Scalar { text, .. } => match self.first_use(&text, at) {
                 None => return self.expect(Key::Read(text, at)),
-                Some(first) => Some(format!(
-                    "the key \"{}\" stands here twice; it was first given on line {}",
-                    clip(&text),
-                    first.line
-                )),
+                Some(first) => {
+                    self.expect(Key::Read(text, at));
+                    let line = first.line;
+                    Some(format!(
+                        "this key stands here twice; it was first given on line {line}"
+                    ))
+                }
             },
         };
         if let Some(message) = refusal {

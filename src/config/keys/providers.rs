@@ -1,0 +1,153 @@
+//! `providers`.
+
+use super::super::defaults as preset;
+use super::super::schema::Preset::{Number, Word, Words};
+use super::super::schema::{Choice, Kind, Shape, Text, millis};
+use super::{SECRET, STATUSES, choice, defaulted, list, number, optional, required, shape};
+
+pub(super) static PROVIDER: Shape = shape(
+    "One provider.",
+    &[
+        required(
+            "adapter",
+            Kind::Text(Text::Adapter),
+            "The dialect this provider speaks: paths, credentials, error codes.",
+        ),
+        optional(
+            "base_url",
+            Kind::Text(Text::Url),
+            "the adapter's public address, where it has one",
+            "Scheme, host and optional path prefix; one that ends in a version, such as /v1, takes the place of the native version. Required unless the adapter has a public address or `mock` is set.",
+        ),
+        defaulted(
+            "ownership",
+            Kind::Choice(OWNERSHIP),
+            Word(preset::OWNERSHIP),
+            "Who retries after a failure of this provider.",
+        ),
+        optional(
+            "retry",
+            Kind::Mapping(&RETRY),
+            "no retries at the same target",
+            "The gateway's own retries; only under `ownership: internal`.",
+        ),
+        defaulted(
+            "trust_status",
+            STATUSES,
+            Words(&[]),
+            "Bare statuses that you declare to be sent before the request runs, e.g. [429] for your own vLLM. They then move on safely and count for the second round.",
+        ),
+        optional(
+            "timeouts",
+            Kind::Mapping(&TIMEOUTS),
+            "every default",
+            "Time limits of one attempt.",
+        ),
+        optional(
+            "http2",
+            Kind::Flag,
+            "true over https, false over http",
+            "HTTP/2. Over https it is negotiated (ALPN); over http, true means that the server is known to speak it.",
+        ),
+        optional(
+            "keys",
+            list(&KEY_ITEM, 0, preset::KEYS_PER_PROVIDER_MAX),
+            "requests carry no credential",
+            "Credentials, in order of preference.",
+        ),
+        optional(
+            "mock",
+            Kind::Script,
+            "requests go to base_url",
+            "A scripted provider inside this process answers instead: a script file (relative to the configuration file's directory) or the script itself. base_url and keys may then be omitted.",
+        ),
+        optional(
+            "ca",
+            Kind::Text(Text::File),
+            "the system's roots alone",
+            "PEM file with further certificates to trust for this provider. A relative name starts at the configuration file's directory.",
+        ),
+    ],
+);
+
+const OWNERSHIP: &[Choice] = &[
+    choice(
+        "external",
+        "The caller retries: answers pass with their delay headers.",
+    ),
+    choice(
+        "internal",
+        "The gateway retries, as `retry` says; exhausted answers tell the caller not to.",
+    ),
+];
+
+static RETRY: Shape = shape(
+    "Retries at the same target, by capped exponential backoff with jitter.",
+    &[
+        required(
+            "max_attempts",
+            number(1, 32, "retries are finite"),
+            "Tries in all, the first included.",
+        ),
+        required(
+            "max_elapsed_ms",
+            number(1, 600_000, "retries are finite"),
+            "Longest time from the first failure to the last try.",
+        ),
+        defaulted(
+            "base_delay_ms",
+            number(1, 60_000, ""),
+            Number(preset::RETRY_BASE_DELAY_MS),
+            "Delay before the second try; doubles from there.",
+        ),
+        defaulted(
+            "max_delay_ms",
+            number(1, 60_000, ""),
+            Number(preset::RETRY_MAX_DELAY_MS),
+            "Longest delay.",
+        ),
+    ],
+);
+
+static TIMEOUTS: Shape = shape(
+    "Time limits of one attempt, in milliseconds.",
+    &[
+        defaulted(
+            "connect_ms",
+            millis(1),
+            Number(preset::CONNECT_MS),
+            "TCP and TLS together.",
+        ),
+        defaulted(
+            "first_byte_ms",
+            millis(1),
+            Number(preset::FIRST_BYTE_MS),
+            "From the end of the request to the response header.",
+        ),
+        defaulted(
+            "idle_ms",
+            millis(1),
+            Number(preset::IDLE_MS),
+            "Longest silence inside an answer.",
+        ),
+        defaulted(
+            "total_ms",
+            millis(1),
+            Number(preset::TOTAL_MS),
+            "The whole answer, from its request to its last byte.",
+        ),
+    ],
+);
+
+static KEY_ITEM: Kind = Kind::Mapping(&KEY);
+static KEY: Shape = shape(
+    "One credential.",
+    &[
+        required(
+            "name",
+            Kind::Text(Text::Name),
+            "Name for records and the admin page; not the credential.",
+        ),
+        required("secret", Kind::Mapping(&SECRET), "The credential."),
+    ],
+);

@@ -1,0 +1,160 @@
+//! The files in `conf/` load.
+
+use std::path::{Path, PathBuf};
+
+use rondo::config::{AdapterCatalog, Env, Environment, Loaded, Problems, effective, load};
+use rondo::core::api::ApiSet;
+use rondo::providers::registry;
+use serde_json::Value;
+
+use super::FakeEnv;
+
+/// Real files, and variables that are all set.
+struct Everything(FakeEnv);
+
+impl Env for Everything {
+    fn var(&self, name: &str) -> Option<String> {
+        Some(format!("value-of-{name}"))
+    }
+
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn cores(&self) -> usize {
+        self.0.cores()
+    }
+}
+
+/// The adapters of this build. Scripts are read as YAML only, since what they mean is a matter of the mock.
+struct BuiltIn;
+
+impl AdapterCatalog for BuiltIn {
+    fn find(&self, name: &str) -> Option<(&'static str, ApiSet)> {
+        registry::find(name).map(|adapter| (adapter.name, adapter.speaks))
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        registry::all().iter().map(|adapter| adapter.name).collect()
+    }
+
+    fn default_base_url(&self, name: &str) -> Option<&'static str> {
+        registry::find(name)?.default_base_url
+    }
+
+    fn check_mock(&self, script: &str) -> Result<(), String> {
+        let read = serde_yaml::from_str::<serde_yaml::Value>(script);
+        read.map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+fn load_file(path: &Path) -> Result<Loaded, Problems> {
+    let env = Everything(FakeEnv::default());
+    let environment = Environment {
+        env: &env,
+        catalog: &BuiltIn,
+        previous: None,
+    };
+    load(path, &environment)
+}
+
+fn conf() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("conf")
+}
+
+#[test]
+fn the_annotated_file_loads_with_the_one_warning_it_announces() {
+    let loaded =
+        load_file(&conf().join("rondo.yaml")).unwrap_or_else(|problems| panic!("\n{problems}"));
+    let warnings: Vec<String> = loaded
+        .warnings
+        .iter()
+        .map(|warning| warning.message.clone())
+        .collect();
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning == "ledger: recorded in memory only in this version"),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings
+            .iter()
+            .all(|w| w.starts_with("ledger") || w.starts_with("not a candidate")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn what_the_annotated_file_calls_a_default_is_one() {
+    let text = std::fs::read_to_string(conf().join("rondo.yaml")).unwrap();
+    let given = effective(&load_file(&conf().join("rondo.yaml")).unwrap().snapshot);
+    let least = "
+providers:
+  openai: { adapter: openai, keys: [{ name: main, secret: { env: OPENAI_API_KEY } }] }
+routes: [{ name: gpt, models: [\"*\"], targets: [{ name: primary, provider: openai }, { name: backup, provider: openai, model: x }] }]
+";
+    let least = effective(&super::snapshot_with(
+        least,
+        &Everything(FakeEnv::default()),
+        &BuiltIn,
+    ));
+    assert!(text.contains("all others show their"));
+    for part in ["server", "admin", "ledger"] {
+        assert_eq!(given[part], least[part]);
+    }
+    assert_eq!(given["providers"]["openai"], least["providers"]["openai"]);
+    let routing = |view: &Value| {
+        let mut routing = view["routes"][0]["routing"].clone();
+        let settings = routing.as_object_mut().unwrap();
+        // The second round and the sends that it needs are shown on.
+        settings.remove("exhaustion_retry");
+        settings.remove("max_upstream_sends");
+        routing
+    };
+    assert_eq!(routing(&given), routing(&least));
+}
+
+#[test]
+fn every_example_loads_without_a_warning() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(conf().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let loaded = load_file(&path).unwrap_or_else(|problems| panic!("\n{problems}"));
+        let warnings: Vec<String> = loaded
+            .warnings
+            .iter()
+            .filter(|warning| !warning.message.starts_with("not a candidate"))
+            .map(|warning| warning.to_string())
+            .collect();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        seen += 1;
+    }
+    assert!(seen >= 6);
+}
+
+// R-C1
+#[test]
+fn a_file_that_cannot_be_read_is_one_problem() {
+    let missing = load_file(Path::new("/nowhere/rondo.yaml"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.starts_with("/nowhere/rondo.yaml:1:1: config: cannot read the file: "),
+        "{missing}"
+    );
+    let mut env = FakeEnv::default();
+    env.files.insert("x.yaml".into(), vec![b'a', 0xff]);
+    let environment = Environment {
+        env: &env,
+        catalog: &BuiltIn,
+        previous: None,
+    };
+    let binary = load(Path::new("x.yaml"), &environment)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        binary,
+        "x.yaml:1:1: config: cannot read the file: byte 1 is not UTF-8 text"
+    );
+}

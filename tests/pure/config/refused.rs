@@ -1,0 +1,609 @@
+//! Files that are refused, and exactly with which lines.
+
+use super::{FakeEnv, GOOD, errors, errors_in, with_routing};
+
+/// A text is refused with these lines and no others.
+#[track_caller]
+pub fn refused(text: &str, expected: &[&str]) {
+    let found = errors(text);
+    assert_eq!(found, expected, "{text}");
+}
+
+/// The good file with one part exchanged.
+#[track_caller]
+fn changed(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "the good file has no {from}");
+    GOOD.replacen(from, to, 1)
+}
+
+/// The good file with these lines in its first provider, from line 4 on.
+fn with_provider(lines: &str) -> String {
+    let indented: String = lines.lines().map(|line| format!("\n    {line}")).collect();
+    changed("adapter: openai", &format!("adapter: openai{indented}"))
+}
+
+/// The good file with the secret of its first provider exchanged.
+fn with_secret(secret: &str) -> String {
+    changed("{ env: KEY_A }", secret)
+}
+
+/// The good file with these lines before all others.
+fn with_head(lines: &str) -> String {
+    format!("{lines}\n{GOOD}")
+}
+
+// R-C1
+#[test]
+fn what_is_not_one_yaml_mapping_is_refused() {
+    refused(
+        "",
+        &[
+            "rondo.yaml:1:1: config: the file is empty; at least `providers` and `routes` are needed",
+        ],
+    );
+    refused(
+        "# a comment\n",
+        &[
+            "rondo.yaml:1:1: config: the file is empty; at least `providers` and `routes` are needed",
+        ],
+    );
+    refused(
+        "- a\n",
+        &[
+            "rondo.yaml:1:1: config: found a list; needed is a mapping of these keys: server, admin, providers, routes, ledger",
+        ],
+    );
+    refused(
+        "providers: [1, 2\n",
+        &[
+            "rondo.yaml:2:1: providers[2]: not valid YAML: while parsing a flow sequence, expected ',' or ']'",
+        ],
+    );
+    refused(
+        "providers:\n\t- b\n",
+        &[
+            "rondo.yaml:2:2: providers: not valid YAML: tabs disallowed within this context (block indentation)",
+        ],
+    );
+    refused(
+        "providers: {}\nroutes: []\n---\nroutes: []\n",
+        &[
+            "rondo.yaml:3:1: config: a second YAML document begins here; one file holds one document",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn yaml_that_hides_what_is_meant_is_refused() {
+    refused(
+        &changed("models:", "models: &names"),
+        &[
+            "rondo.yaml:10:20: routes[0].models: anchors (&name) are not supported; write the value out where it is needed",
+        ],
+    );
+    refused(
+        &changed("provider: a ", "provider: *names "),
+        &[
+            "rondo.yaml:12:36: routes[0].targets[0].provider: not valid YAML: while parsing node, found unknown anchor",
+        ],
+    );
+    refused(
+        &changed("models:", "models: !list"),
+        &["rondo.yaml:10:19: routes[0].models: tags (!name) are not supported; leave the tag out"],
+    );
+    refused(
+        &changed("- { name: primary,", "- { <<: { model: x }, name: primary,"),
+        &[
+            "rondo.yaml:12:11: routes[0].targets[0]: merge keys (<<) are not supported; write the keys out",
+        ],
+    );
+    refused(
+        &changed("- { name: primary,", "- { [a]: b, name: primary,"),
+        &["rondo.yaml:12:11: routes[0].targets[0]: a key must be text, not a list or a mapping"],
+    );
+}
+
+// R-C1
+#[test]
+fn unknown_and_duplicate_keys_are_refused() {
+    refused(
+        &changed("adapter: openai", "adaptor: openai"),
+        &[
+            "rondo.yaml:3:5: providers.a.adapter: missing; needed is the name of an adapter (The dialect this provider speaks: paths, credentials, error codes)",
+            "rondo.yaml:3:5: providers.a.adaptor: unknown key; did you mean `adapter`? Allowed here: adapter, base_url, ownership, retry, trust_status, timeouts, http2, keys, mock, ca",
+        ],
+    );
+    refused(
+        &with_provider("adapter: openai"),
+        &[
+            "rondo.yaml:4:5: providers.a.adapter: this key stands here twice; it was first given on line 3",
+        ],
+    );
+    refused(
+        &with_routing("max_rounds: 1"),
+        &[
+            "rondo.yaml:15:7: routes[0].routing.max_rounds: unknown key; allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, sticky_key_attempts, on_client_disconnect, cooldown",
+        ],
+    );
+    refused(
+        "providers: { \"a b\": { adapter: openai } }\nroutes: none\nrutes: 1\n",
+        &[
+            "rondo.yaml:1:14: providers.\"a b\": not a usable name; needed is a name of 1 to 64 letters, digits, `.`, `_` and `-`",
+            "rondo.yaml:2:9: routes: found text; needed is a list, each item a mapping of these keys: name, models, deadline_ms, targets, routing",
+            "rondo.yaml:3:1: rutes: unknown key; did you mean `routes`? Allowed here: server, admin, providers, routes, ledger",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn all_errors_are_told_at_once_in_the_order_of_the_file() {
+    let text = "\
+server: { threads: 0 }
+providers:
+  a: { adapter: opnai, ownership: both }
+routes:
+  - name: gpt
+    models: [\"a*b\"]
+    deadline_ms: 0
+    targets: [{ name: x, provider: c }]
+    routing: { max_rtries: 1 }
+";
+    refused(
+        text,
+        &[
+            "rondo.yaml:1:20: server.threads: 0 is out of range; allowed is 1 to 512",
+            "rondo.yaml:3:17: providers.a.adapter: unknown adapter \"opnai\"; did you mean `openai`? Available: openai, anthropic, vllm, openai_compatible",
+            "rondo.yaml:3:35: providers.a.ownership: unknown value \"both\"; needed is one of external, internal",
+            "rondo.yaml:6:14: routes[0].models[0]: `*` stands at the end only, and once",
+            "rondo.yaml:7:18: routes[0].deadline_ms: 0 is out of range; allowed is 1 to 86400000",
+            "rondo.yaml:8:36: routes[0].targets[0].provider: no provider is called c; there are: a",
+            "rondo.yaml:9:16: routes[0].routing.max_rtries: unknown key; did you mean `max_retries`? Allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, sticky_key_attempts, on_client_disconnect, cooldown",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn missing_keys_are_told_at_the_mapping_that_lacks_them() {
+    refused(
+        "{}",
+        &[
+            "rondo.yaml:1:1: providers: missing; needed is a mapping from names to settings (Where models run, under names of your choice)",
+            "rondo.yaml:1:1: routes: missing; needed is a list of 1 to 1024 (Public model names and the ordered targets behind them)",
+        ],
+    );
+    refused(
+        "providers: {}\nroutes: []\n",
+        &[
+            "rondo.yaml:1:12: providers: empty; at least one is needed",
+            "rondo.yaml:2:9: routes: empty; at least 1 is needed",
+        ],
+    );
+    refused(
+        &changed("    targets:", "    targets: []\n    tarkets:"),
+        &[
+            "rondo.yaml:11:14: routes[0].targets: empty; at least 1 is needed",
+            "rondo.yaml:12:5: routes[0].tarkets: unknown key; did you mean `targets`? Allowed here: name, models, deadline_ms, targets, routing",
+        ],
+    );
+    refused(
+        &changed("adapter: openai", "adapter:"),
+        &["rondo.yaml:3:12: providers.a.adapter: no value; needed is the name of an adapter"],
+    );
+    refused(
+        &changed("adapter: openai", "adapter: vllm"),
+        &[
+            "rondo.yaml:3:5: providers.a.base_url: missing; adapter vllm has no public address, so needed is a URL such as http://127.0.0.1:8000",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn values_of_the_wrong_type_are_refused() {
+    refused(
+        &changed("adapter: openai", "adapter: [openai]"),
+        &["rondo.yaml:3:14: providers.a.adapter: found a list; needed is the name of an adapter"],
+    );
+    refused(
+        &with_provider("timeouts: { connect_ms: 0, idle: 5, total_ms: \"5\", first_byte_ms: 1.5 }"),
+        &[
+            "rondo.yaml:4:29: providers.a.timeouts.connect_ms: 0 is out of range; allowed is 1 to 86400000",
+            "rondo.yaml:4:32: providers.a.timeouts.idle: unknown key; allowed here: connect_ms, first_byte_ms, idle_ms, total_ms",
+            "rondo.yaml:4:51: providers.a.timeouts.total_ms: found text; needed is a whole number from 1 to 86400000 without quotes",
+            "rondo.yaml:4:71: providers.a.timeouts.first_byte_ms: found a fraction; needed is a whole number from 1 to 86400000",
+        ],
+    );
+    refused(
+        &with_provider("http2: yes"),
+        &["rondo.yaml:4:12: providers.a.http2: needed is true or false; write true"],
+    );
+    refused(
+        &with_provider("ownership: both"),
+        &[
+            "rondo.yaml:4:16: providers.a.ownership: unknown value \"both\"; needed is one of external, internal",
+        ],
+    );
+    refused(
+        &with_head("server: { max_request_body: 32MB, route_headers: \"true\" }"),
+        &[
+            "rondo.yaml:1:29: server.max_request_body: cannot read \"32MB\"; needed is a size from 1KiB to 1GiB, written like 512KiB, 32MiB or 1GiB",
+            "rondo.yaml:1:50: server.route_headers: needed is true or false without quotes",
+        ],
+    );
+    refused(
+        &changed("name: gpt", "name: 4"),
+        &[
+            "rondo.yaml:9:11: routes[0].name: found a whole number; needed is a name of 1 to 64 letters, digits, `.`, `_` and `-`; put it in quotes if it is meant as text",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn adapters_are_those_of_this_build() {
+    refused(
+        &changed("adapter: openai", "adapter: opnai"),
+        &[
+            "rondo.yaml:3:14: providers.a.adapter: unknown adapter \"opnai\"; did you mean `openai`? Available: openai, anthropic, vllm, openai_compatible",
+        ],
+    );
+    refused(
+        &changed("adapter: openai", "adapter: bedrock"),
+        &[
+            "rondo.yaml:3:14: providers.a.adapter: adapter bedrock is not built into this version; available: openai, anthropic, vllm, openai_compatible",
+        ],
+    );
+    refused(
+        &changed("adapter: openai", "adapter: cobol"),
+        &[
+            "rondo.yaml:3:14: providers.a.adapter: unknown adapter \"cobol\"; available: openai, anthropic, vllm, openai_compatible",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn a_base_url_names_a_host_and_nothing_secret() {
+    refused(
+        &with_provider("base_url: ftp://host"),
+        &["rondo.yaml:4:15: providers.a.base_url: the scheme must be https or http"],
+    );
+    refused(
+        &with_provider("base_url: https://"),
+        &["rondo.yaml:4:15: providers.a.base_url: the host is missing"],
+    );
+    refused(
+        &with_provider("base_url: https://:443/v1"),
+        &["rondo.yaml:4:15: providers.a.base_url: the host is missing"],
+    );
+    refused(
+        &with_provider("base_url: https://user:sk-live@host/"),
+        &[
+            "rondo.yaml:4:15: providers.a.base_url: a base URL has no user or password; put the credential under `keys`",
+        ],
+    );
+    refused(
+        &with_provider("base_url: \"https://host?x=1\""),
+        &["rondo.yaml:4:15: providers.a.base_url: a base URL has no query (?...); leave it out"],
+    );
+    refused(
+        &with_provider("base_url: \"https://host/#x\""),
+        &["rondo.yaml:4:15: providers.a.base_url: a base URL has no fragment (#...); leave it out"],
+    );
+    refused(
+        &with_provider("base_url: https://host:0"),
+        &["rondo.yaml:4:15: providers.a.base_url: the port is not a number from 1 to 65535"],
+    );
+    refused(
+        &with_provider("base_url: https://1.2.3"),
+        &["rondo.yaml:4:15: providers.a.base_url: the host is not an IPv4 address"],
+    );
+    refused(
+        &with_provider("base_url: https://[::1"),
+        &["rondo.yaml:4:15: providers.a.base_url: not an IPv6 address in brackets"],
+    );
+    refused(
+        &with_provider("base_url: https://-host-"),
+        &[
+            "rondo.yaml:4:15: providers.a.base_url: the host is neither a host name nor an IP address",
+        ],
+    );
+    refused(
+        &with_provider("base_url: https://host/a//b/../c"),
+        &["rondo.yaml:4:15: providers.a.base_url: the path has an empty, `.` or `..` part"],
+    );
+}
+
+// R-C4, R-X2
+#[test]
+fn a_missing_secret_is_refused_by_its_name() {
+    refused(
+        &with_secret("{ env: KEY_X }"),
+        &[
+            "rondo.yaml:4:41: providers.a.keys[0].secret.env: the environment variable KEY_X is not set; set it, or use { file: FILE }",
+        ],
+    );
+    refused(
+        &with_secret("{ file: key.txt }"),
+        &[
+            "rondo.yaml:4:42: providers.a.keys[0].secret.file: cannot read the file /etc/rondo/key.txt: no such file",
+        ],
+    );
+    refused(
+        &with_secret("{}"),
+        &[
+            "rondo.yaml:4:34: providers.a.keys[0].secret: exactly one source is needed: { env: VARIABLE }, { file: FILE } or { literal: TEXT }",
+        ],
+    );
+    refused(
+        &with_secret("{ env: KEY_A, file: key.txt }"),
+        &[
+            "rondo.yaml:4:34: providers.a.keys[0].secret: exactly one source is needed: { env: VARIABLE }, { file: FILE } or { literal: TEXT }",
+        ],
+    );
+    let mut env = FakeEnv::usual();
+    env.set("KEY_A", " ")
+        .file("/etc/rondo/empty", "\n")
+        .file("/etc/rondo/two", "a\nb");
+    assert_eq!(
+        errors_in(GOOD, &env),
+        [
+            "rondo.yaml:4:41: providers.a.keys[0].secret.env: the environment variable KEY_A is empty; set it, or use { file: FILE }",
+        ]
+    );
+    assert_eq!(
+        errors_in(&with_secret("{ file: empty }"), &env),
+        ["rondo.yaml:4:42: providers.a.keys[0].secret.file: the file empty is empty",]
+    );
+    assert_eq!(
+        errors_in(&with_secret("{ file: two }"), &env),
+        [
+            "rondo.yaml:4:42: providers.a.keys[0].secret.file: the secret holds line breaks, control characters or characters outside ASCII, which no header can carry",
+        ]
+    );
+}
+
+// R-C4, R-X2
+#[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    refused(
+        &with_secret("sk-live-123"),
+        &[
+            "rondo.yaml:4:34: providers.a.keys[0].secret: found text; needed is { env: VARIABLE }, { file: FILE } or { literal: TEXT }",
+        ],
+    );
+    refused(
+        &with_secret("{ sk-live-123 }"),
+        &[
+            "rondo.yaml:4:36: providers.a.keys[0].secret: unknown key (not shown, it may be secret); allowed here: env, file, literal",
+        ],
+    );
+    refused(
+        &with_secret("{ env: sk-live-123 }"),
+        &[
+            "rondo.yaml:4:41: providers.a.keys[0].secret.env: not usable; needed is the name of an environment variable",
+        ],
+    );
+    refused(
+        &with_secret("{ env: gsk_abcdefgh1234567890 }"),
+        &[
+            "rondo.yaml:4:41: providers.a.keys[0].secret.env: the environment variable named here (not shown, since its name looks like a secret) is not set; set it, or use { file: FILE }",
+        ],
+    );
+    refused(
+        &with_secret("{ literal: 12345 }"),
+        &[
+            "rondo.yaml:4:45: providers.a.keys[0].secret.literal: found a whole number; needed is text; put it in quotes if it is meant as text",
+        ],
+    );
+    refused(
+        &with_secret("{ literl: sk-live-123 }"),
+        &[
+            "rondo.yaml:4:36: providers.a.keys[0].secret: unknown key (not shown, it may be secret); did you mean `literal`? Allowed here: env, file, literal",
+        ],
+    );
+    refused(
+        &with_secret("{ literal: \"sk-live\\n123\" }"),
+        &[
+            "rondo.yaml:4:45: providers.a.keys[0].secret.literal: the secret holds line breaks, control characters or characters outside ASCII, which no header can carry",
+        ],
+    );
+}
+
+// R-P1
+#[test]
+fn only_an_internal_provider_has_retries_and_they_are_finite() {
+    refused(
+        &with_provider("retry: { max_attempts: 3, max_elapsed_ms: 1000 }"),
+        &[
+            "rondo.yaml:4:12: providers.a.retry: the caller owns retries under `ownership: external`; remove this, or set `ownership: internal`",
+        ],
+    );
+    refused(
+        &with_provider("ownership: internal\nretry: { max_attempts: .inf, base_delay_ms: 9000 }"),
+        &[
+            "rondo.yaml:5:12: providers.a.retry.max_elapsed_ms: missing; needed is a whole number from 1 to 600000 (Longest time from the first failure to the last try)",
+            "rondo.yaml:5:28: providers.a.retry.max_attempts: found a fraction; needed is a whole number from 1 to 32",
+            "rondo.yaml:5:49: providers.a.retry.base_delay_ms: larger than max_delay_ms (5000); lower it, or raise max_delay_ms",
+        ],
+    );
+    refused(
+        &with_provider(
+            "ownership: internal\nretry: { max_attempts: 0, max_elapsed_ms: 600001, base_delay_ms: 900, max_delay_ms: 800 }",
+        ),
+        &[
+            "rondo.yaml:5:28: providers.a.retry.max_attempts: 0 is out of range; allowed is 1 to 32 (retries are finite)",
+            "rondo.yaml:5:47: providers.a.retry.max_elapsed_ms: 600001 is out of range; allowed is 1 to 600000 (retries are finite)",
+            "rondo.yaml:5:89: providers.a.retry.max_delay_ms: smaller than base_delay_ms (900); allowed is 900 to 60000",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn trusted_statuses_are_error_statuses() {
+    refused(
+        &with_provider("trust_status: [429, 200, 429]"),
+        &[
+            "rondo.yaml:4:25: providers.a.trust_status[1]: 200 is out of range; allowed is 400 to 599",
+            "rondo.yaml:4:30: providers.a.trust_status[2]: 429 is listed twice",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn files_that_are_named_must_be_there() {
+    refused(
+        &with_provider("ca: x.pem"),
+        &["rondo.yaml:4:9: providers.a.ca: cannot read the file /etc/rondo/x.pem: no such file"],
+    );
+    refused(
+        &with_provider("mock: nowhere.yaml"),
+        &[
+            "rondo.yaml:4:11: providers.a.mock: cannot read the file /etc/rondo/nowhere.yaml: no such file",
+        ],
+    );
+    refused(
+        &with_provider("mock: { answer: [] }"),
+        &[
+            "rondo.yaml:4:11: providers.a.mock: mock script (inline): unknown field `answer`, expected `answers` or `seed` at line 4 column 13",
+        ],
+    );
+    refused(
+        &with_provider("mock: [ok]"),
+        &[
+            "rondo.yaml:4:11: providers.a.mock: found a list; needed is the name of a script file, or the script itself",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn names_and_models_are_unique_and_references_lead_somewhere() {
+    refused(
+        &changed("name: backup, provider: b", "name: primary, provider: bb"),
+        &[
+            "rondo.yaml:13:17: routes[0].targets[1].name: primary is the name of two targets; names are unique within a route",
+            "rondo.yaml:13:36: routes[0].targets[1].provider: no provider is called bb; there are: a, b",
+        ],
+    );
+    refused(
+        &changed("name: backup", "name: back up"),
+        &[
+            "rondo.yaml:13:17: routes[0].targets[1].name: not usable; needed is a name of 1 to 64 letters, digits, `.`, `_` and `-`",
+        ],
+    );
+    refused(
+        &changed("\"gpt-4o-mini*\"", "\"gpt-4o\", \"a*b\", \"**\", \"\""),
+        &[
+            "rondo.yaml:10:24: routes[0].models[1]: gpt-4o is listed twice in this route",
+            "rondo.yaml:10:34: routes[0].models[2]: `*` stands at the end only, and once",
+            "rondo.yaml:10:41: routes[0].models[3]: `*` stands at the end only, and once",
+            "rondo.yaml:10:47: routes[0].models[4]: not usable; needed is a model name, or its beginning with one `*` at the end",
+        ],
+    );
+    refused(
+        &changed(
+            "  - name: gpt",
+            "  - { name: other, models: [\"gpt-4o-mini*\"], targets: [{ name: x, provider: a }] }\n  - name: other",
+        ),
+        &[
+            "rondo.yaml:10:11: routes[1].name: other is the name of two routes; names are unique",
+            "rondo.yaml:11:24: routes[1].models[1]: gpt-4o-mini* is listed twice in this route",
+        ],
+    );
+    refused(
+        &changed("keys: [", "keys: [{ name: main, secret: { env: KEY_B } }, "),
+        &[
+            "rondo.yaml:4:60: providers.a.keys[1].name: main is the name of two keys; names are unique within a provider",
+        ],
+    );
+}
+
+// R-B7
+#[test]
+fn the_server_is_reachable_and_bounded() {
+    refused(
+        &with_head("server: { max_buffered_bytes: 1MiB }"),
+        &[
+            "rondo.yaml:1:31: server.max_buffered_bytes: smaller than max_request_body, so the largest request could never be taken; raise it, or lower max_request_body",
+        ],
+    );
+    refused(
+        &with_head(
+            "server:\n  listen:\n    - address: localhost\n    - address: \"1.2.3:80\"\n    - address: \"127.0.0.1:80\"\n    - { address: \"127.0.0.1:80\", tls: { cert: c } }\n    - address: \"127.0.0.1:99999\"",
+        ),
+        &[
+            "rondo.yaml:3:16: server.listen[0].address: no port in the address; write it as address:port, e.g. 127.0.0.1:8080 or [::1]:8080",
+            "rondo.yaml:4:16: server.listen[1].address: the host is not an IPv4 address; write it as address:port, e.g. 127.0.0.1:8080 or [::1]:8080",
+            "rondo.yaml:6:18: server.listen[3].address: 127.0.0.1:80 is listed twice",
+            "rondo.yaml:6:39: server.listen[3].tls.key: missing; needed is a file name (PEM file with the private key)",
+            "rondo.yaml:6:47: server.listen[3].tls.cert: cannot read the file /etc/rondo/c: no such file",
+            "rondo.yaml:7:16: server.listen[4].address: the port is not a number from 0 to 65535; write it as address:port, e.g. 127.0.0.1:8080 or [::1]:8080",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn an_admin_plane_that_others_reach_needs_a_token() {
+    refused(
+        &with_head("admin: { listen: \"0.0.0.0:9090\" }"),
+        &[
+            "rondo.yaml:1:18: admin.listen: 0.0.0.0:9090 can be reached from outside this machine, which needs `admin.token`; set one, or listen on 127.0.0.1",
+        ],
+    );
+    refused(
+        &with_head("admin: { listen: \"[::]:9090\" }"),
+        &[
+            "rondo.yaml:1:18: admin.listen: [::]:9090 can be reached from outside this machine, which needs `admin.token`; set one, or listen on 127.0.0.1",
+        ],
+    );
+    refused(
+        &with_head("admin: { listen: \"127.0.0.1:8080\" }"),
+        &["rondo.yaml:1:18: admin.listen: 127.0.0.1:8080 is taken by server.listen"],
+    );
+    refused(
+        &with_head("admin: { token: secret }"),
+        &[
+            "rondo.yaml:1:17: admin.token: found text; needed is { env: VARIABLE }, { file: FILE } or { literal: TEXT }",
+        ],
+    );
+}
+
+// R-C1
+#[test]
+fn each_store_has_its_own_keys() {
+    let ledger = |settings: &str| changed("{ store: \"off\" }", settings);
+    refused(
+        &ledger("{ store: postgres, path: x }"),
+        &[
+            "rondo.yaml:14:9: ledger.url: missing; store postgres needs the connection URL, e.g. { env: DATABASE_URL }",
+            "rondo.yaml:14:34: ledger.path: belongs to store sqlite; remove it, or set `store: sqlite`",
+        ],
+    );
+    refused(
+        &ledger("{ url: { env: DATABASE_URL }, keep: 30, durability: fast }"),
+        &[
+            "rondo.yaml:14:16: ledger.url: belongs to store postgres; remove it, or set `store: postgres`",
+            "rondo.yaml:14:45: ledger.keep: cannot read \"30\"; needed is a duration from 1h to 3650d, written like 90s, 15m, 12h or 30d",
+            "rondo.yaml:14:61: ledger.durability: unknown value \"fast\"; needed is one of batch, strict",
+        ],
+    );
+    refused(
+        &ledger("{ store: off, keep: 5m }"),
+        &[
+            "rondo.yaml:14:29: ledger.keep: 5m is out of range; allowed is a duration from 1h to 3650d, written like 90s, 15m, 12h or 30d",
+        ],
+    );
+    refused(
+        &ledger("{ store: postgres, url: \"postgres://rondo:sk-live@db\" }"),
+        &[
+            "rondo.yaml:14:33: ledger.url: found text; needed is { env: VARIABLE }, { file: FILE } or { literal: TEXT }",
+        ],
+    );
+}

@@ -1,0 +1,152 @@
+//! What a reload carries over, what it changed, what needs a restart.
+
+use std::sync::Arc;
+
+use rondo::config::Loaded;
+use rondo::config::reload::{changes, needs_restart};
+use rondo::core::time::MonoTime;
+use rondo::policy::snapshot::Snapshot;
+
+use super::{FakeEnv, GOOD, compile_after, snapshot, with_routing};
+
+fn reload(previous: &Snapshot, text: &str) -> Loaded {
+    compile_after(text, &FakeEnv::usual(), Some(previous)).unwrap()
+}
+
+fn cell(
+    snapshot: &Snapshot,
+    route: usize,
+    target: usize,
+) -> &Arc<rondo::policy::cooldown::Cooldown> {
+    &snapshot.routes[route].targets[target].cooldown
+}
+
+// R-C2
+#[test]
+fn generations_count_up_and_digests_tell_files_apart() {
+    let first = snapshot(GOOD);
+    let second = reload(&first, GOOD);
+    assert_eq!(second.snapshot.generation, 2);
+    assert_eq!(second.snapshot.digest, first.digest);
+    assert!(second.needs_restart.is_empty());
+    let third = reload(&second.snapshot, &format!("{GOOD}# a comment\n")).snapshot;
+    assert_eq!(third.generation, 3);
+    assert_ne!(third.digest, first.digest);
+}
+
+// R-C2, R-S12
+#[test]
+fn cooldowns_and_sleepers_survive_a_reload() {
+    let first = snapshot(GOOD);
+    let until = MonoTime::from_micros(9);
+    cell(&first, 0, 0).extend(until);
+    let permit = first.routes[0].waiters.enter(5).unwrap();
+    let changed = GOOD.replace("models:", "deadline_ms: 5000\n    models:");
+    let second = reload(&first, &changed).snapshot;
+    assert_eq!(
+        cell(&second, 0, 0).remaining_after(MonoTime::ZERO),
+        Some(until)
+    );
+    assert!(Arc::ptr_eq(cell(&first, 0, 1), cell(&second, 0, 1)));
+    assert_eq!(second.routes[0].waiters.waiting_bytes(), 5);
+    drop(permit);
+    assert_eq!(second.routes[0].waiters.waiting(), 0);
+}
+
+// R-S5, R-S12
+#[test]
+fn a_cooldown_belongs_to_provider_key_and_model() {
+    let more = "  - name: more
+    models: [other]
+    targets:
+      - { name: same, provider: b, model: gpt-4o-prod }
+      - { name: model, provider: b, model: gpt-4o }
+      - { name: clients, provider: b }
+      - { name: primary, provider: a }
+ledger:";
+    let text = GOOD.replace("ledger:", more);
+    let first = snapshot(&text);
+    assert!(Arc::ptr_eq(cell(&first, 0, 1), cell(&first, 1, 0)));
+    let others = [
+        cell(&first, 1, 1),
+        cell(&first, 1, 2),
+        cell(&first, 1, 3),
+        cell(&first, 0, 0),
+    ];
+    for (index, other) in others.iter().enumerate() {
+        assert!(!Arc::ptr_eq(cell(&first, 0, 1), other), "{index}");
+    }
+    // Which model a client will name is not known, so such targets share nothing.
+    assert!(!Arc::ptr_eq(cell(&first, 0, 0), cell(&first, 1, 3)));
+    let renamed = text.replace(
+        "name: main, secret: { env: KEY_B }",
+        "name: next, secret: { env: KEY_B }",
+    );
+    let second = reload(&first, &renamed).snapshot;
+    assert!(!Arc::ptr_eq(cell(&first, 0, 1), cell(&second, 0, 1)));
+    assert!(Arc::ptr_eq(cell(&first, 0, 0), cell(&second, 0, 0)));
+}
+
+// R-C2
+#[test]
+fn a_bad_file_leaves_the_previous_snapshot_alone() {
+    let first = snapshot(GOOD);
+    let permit = first.routes[0].waiters.enter(5);
+    assert!(compile_after("providers: {}", &FakeEnv::usual(), Some(&first)).is_err());
+    assert_eq!(first.generation, 1);
+    assert_eq!(first.routes[0].waiters.waiting(), 1);
+    drop(permit);
+}
+
+// R-C2
+#[test]
+fn what_changed_is_told_by_its_path_and_without_secrets() {
+    let first = snapshot(GOOD);
+    assert_eq!(changes(&first, &snapshot(&format!("# x\n{GOOD}"))), [""; 0]);
+    let text = GOOD
+        .replace("models: [", "deadline_ms: 5000\n    models: [extra, ")
+        .replace("name: backup", "name: spare");
+    let mut env = FakeEnv::usual();
+    env.set("KEY_A", "sk-rotated");
+    let second = compile_after(&text, &env, Some(&first)).unwrap().snapshot;
+    let expected = [
+        "routes.gpt.models",
+        "routes.gpt.deadline_ms",
+        "routes.gpt.targets.spare: added",
+        "routes.gpt.targets.backup: removed",
+        "providers.a.keys.main.secret",
+    ];
+    assert_eq!(changes(&first, &second), expected);
+}
+
+// R-C2
+#[test]
+fn a_changed_order_of_targets_is_told() {
+    let text = GOOD.replace(
+        "      - { name: primary, provider: a }\n      - { name: backup, provider: b, model: gpt-4o-prod }\n",
+        "      - { name: backup, provider: b, model: gpt-4o-prod }\n      - { name: primary, provider: a }\n",
+    );
+    assert_eq!(
+        changes(&snapshot(GOOD), &snapshot(&text)),
+        ["routes.gpt.targets: order"]
+    );
+}
+
+// R-C2
+#[test]
+fn what_needs_a_restart_is_listed() {
+    let first = snapshot(GOOD);
+    let head = "server: { listen: [{ address: \"127.0.0.1:8081\" }], threads: 9, shutdown_grace_ms: 1, route_headers: false }\nadmin: { listen: off }\n";
+    let text = with_routing("max_upstream_sends: 9").replace("store: \"off\"", "store: sqlite");
+    let second = reload(&first, &format!("{head}{text}"));
+    let expected = [
+        "server.listen: changed; takes effect after a restart",
+        "server.threads: changed; takes effect after a restart",
+        "server.shutdown_grace_ms: changed; takes effect after a restart",
+        "admin.listen: changed; takes effect after a restart",
+        "ledger: changed; takes effect after a restart",
+        "routes: one operation may now make 9 sends, and the process was started for 3; the larger number takes effect after a restart",
+    ];
+    assert_eq!(second.needs_restart, expected);
+    assert_eq!(needs_restart(&second.snapshot, &second.snapshot), [""; 0]);
+}
