@@ -13,9 +13,9 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::connection::Control;
+use super::answer::{Ending, Trickle};
+use super::connection::{Chunk, Control};
 use super::recorder::{Entry, Recorder};
-use super::script::{Ending, Trickle};
 use super::voice::Piece;
 
 /// Watches one request from its header to the end of its answer.
@@ -170,7 +170,7 @@ impl ReplyBody {
         }
     }
 
-    fn take(&mut self) -> Bytes {
+    fn take(&mut self) -> Chunk {
         let mut count = self.current.len();
         if let Some(allowed) = self.allowance() {
             count = count.min(usize::try_from(allowed).unwrap_or(usize::MAX));
@@ -186,11 +186,14 @@ impl ReplyBody {
             self.pause = Some(Box::pin(tokio::time::sleep(trickle.gap)));
         }
         self.note_end();
-        bytes
+        match self.pace.ending {
+            Ending::AbortAfter(..) => Chunk::counted(bytes, &self.watch.control),
+            Ending::Whole | Ending::SilentAfter(_) => Chunk::plain(bytes),
+        }
     }
 
     /// What happens where the script cuts the body.
-    fn cut(&mut self) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn cut(&mut self) -> Poll<Option<Result<Frame<Chunk>, Infallible>>> {
         match self.pace.ending {
             Ending::Whole => Poll::Ready(None),
             Ending::SilentAfter(_) => Poll::Pending,
@@ -203,13 +206,13 @@ impl ReplyBody {
 }
 
 impl Body for ReplyBody {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Chunk>, Infallible>>> {
         let body = self.get_mut();
         if body.allowance() == Some(0) || (body.pause.is_none() && !body.advance()) {
             return body.cut();

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
-use super::script::Close;
+use super::answer::Close;
 
 /// What an HTTP/2 client sends first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -31,6 +31,8 @@ pub(super) struct Control {
     pub id: u64,
     end: AtomicU8,
     flushes: AtomicU64,
+    /// Chunks of bodies that are to break off and that hyper still holds.
+    unwritten: AtomicU64,
     ending: Notify,
 }
 
@@ -74,12 +76,20 @@ pub(super) async fn drive(
             return;
         }
     }
-    let flushes = control.flushes.load(Ordering::SeqCst);
+    // What hyper gave up may still be in its buffer: one more flush after that, and the socket has it.
+    let mut flushes = None;
     let written = poll_fn(|cx| {
-        let is_over = connection.as_mut().poll(cx).is_ready();
-        match is_over || control.flushes.load(Ordering::SeqCst) > flushes {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        loop {
+            let is_over = connection.as_mut().poll(cx).is_ready();
+            let flushed = control.flushes.load(Ordering::SeqCst);
+            let is_held = control.unwritten.load(Ordering::SeqCst) > 0;
+            match flushes {
+                _ if is_over => return Poll::Ready(()),
+                _ if is_held => return Poll::Pending,
+                None => flushes = Some(flushed),
+                Some(before) if flushed > before => return Poll::Ready(()),
+                Some(_) => return Poll::Pending,
+            }
         }
     });
     tokio::select! {
@@ -92,6 +102,58 @@ pub(super) async fn drive(
 pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the server is gone, which is the same.
     let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+/// Bytes of a body; those of a body that is to break off are counted until hyper has written them.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    bytes: Bytes,
+    counted: Option<Arc<Control>>,
+}
+
+impl Chunk {
+    /// Bytes that nobody waits for.
+    pub fn plain(bytes: Bytes) -> Chunk {
+        Chunk {
+            bytes,
+            counted: None,
+        }
+    }
+
+    /// Bytes that must be written before the connection may be ended.
+    pub fn counted(bytes: Bytes, control: &Arc<Control>) -> Chunk {
+        control.unwritten.fetch_add(1, Ordering::SeqCst);
+        Chunk {
+            bytes,
+            counted: Some(Arc::clone(control)),
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Some(control) = &self.counted {
+            control.unwritten.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+
+    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
+        self.bytes.copy_to_bytes(count)
+    }
 }
 
 /// The protocol a client speaks.

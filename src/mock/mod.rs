@@ -50,6 +50,7 @@
 //!
 //! Over HTTP/2, ending the connection ends the other streams on it too.
 
+pub mod answer;
 pub mod ask;
 pub mod plan;
 pub mod presets;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::script::{Answer, AnswerList, Choice, Order, Script, WHOLE};
+use super::answer::{Answer, Trickle};
+use super::script::{AnswerList, Choice, Order, Script, WHOLE};
 use crate::core::chance::Chance;
 
 /// Request ids whose position is remembered under `order: request_id`; the oldest are forgotten, and begin again.
@@ -43,6 +44,8 @@ pub struct Chosen {
     pub place: Place,
     /// The drawn delay before the answer begins.
     pub delay: Duration,
+    /// The script's pace of bodies without their own.
+    pub trickle: Option<Trickle>,
 }
 
 /// Where an answer stands in the script; indexes count entries as written, from 0.
@@ -98,6 +101,7 @@ impl Plan {
             answer,
             place,
             delay,
+            trickle: script.trickle,
         }
     }
 

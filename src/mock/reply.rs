@@ -6,21 +6,32 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
+use super::answer::{Content, Ending, Length, Reply, Trickle};
 use super::ask::Ask;
 use super::body::{Pace, ReplyBody, Source, Watch};
-use super::script::{Content, Ending, Length, Reply};
+
 use super::server::Shared;
 use super::voice::Speaker;
 use crate::core::api::Family;
 
-/// The response of a reply to one request.
+/// The request that is answered.
+pub(super) struct Exchange<'a> {
+    /// What it asks for.
+    pub ask: &'a Ask<'a>,
+    /// Its header.
+    pub head: &'a Parts,
+    /// Its record.
+    pub watch: Watch,
+}
+
+/// The response of a reply to one request; `trickle` is the pace of bodies without their own.
 pub(super) fn respond(
     shared: &Shared,
     reply: &Reply,
-    ask: &Ask<'_>,
-    head: &Parts,
-    watch: Watch,
+    trickle: Option<Trickle>,
+    exchange: Exchange<'_>,
 ) -> Response<ReplyBody> {
+    let Exchange { ask, head, watch } = exchange;
     let sequence = shared.sequence.fetch_add(1, Ordering::Relaxed) + 1;
     let mut headers = reply.headers.clone();
     let (source, natural) = match &reply.content {
@@ -75,7 +86,7 @@ pub(super) fn respond(
     }
     let pace = Pace {
         ending: reply.ending,
-        trickle: reply.trickle.or(shared.trickle()),
+        trickle: reply.trickle.or(trickle),
         enough: if is_bodiless { Some(0) } else { told },
     };
     let mut response = Response::new(ReplyBody::new(source, pace, watch));

@@ -20,13 +20,14 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::answer::{Act, Close};
 use super::body::{ReplyBody, Watch};
 use super::connection::{self, Control, Protocol, Wire};
 use super::intake;
 use super::plan::{Chosen, Plan, Question};
 use super::recorder::Recorder;
-use super::reply;
-use super::script::{Act, Close, Script};
+use super::reply::{self, Exchange};
+use super::script::Script;
 
 /// Streams that a client may have open on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1024;
@@ -270,6 +271,7 @@ async fn answer(
         answer,
         place,
         delay,
+        trickle,
     } = chosen;
     watch.update(|seen| {
         seen.answer = Some(Arc::clone(&answer.label));
@@ -282,7 +284,16 @@ async fn answer(
         control.finish(*close);
     }
     match answer.act.reply(ask.surface.family()) {
-        Some(reply) => Ok(reply::respond(&shared, reply, &ask, &head, watch)),
+        Some(reply) => Ok(reply::respond(
+            &shared,
+            reply,
+            trickle,
+            Exchange {
+                ask: &ask,
+                head: &head,
+                watch,
+            },
+        )),
         None => {
             let _watch = watch;
             std::future::pending().await
@@ -315,10 +326,5 @@ impl Shared {
             request_id,
             elapsed,
         })
-    }
-
-    /// Pace of bodies without their own.
-    pub(super) fn trickle(&self) -> Option<super::script::Trickle> {
-        self.plan.lock().script().trickle
     }
 }

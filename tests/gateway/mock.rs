@@ -433,7 +433,7 @@ async fn lengths_are_told_as_the_script_says() {
     assert_eq!(answer.text(), "data: a\n\ndata: {\"b\":1}\n\n".to_owned());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_can_break_off_after_every_byte() {
     let body = r#"{"error":{}}"#;
     for cut in 0..body.len() {
@@ -525,7 +525,7 @@ async fn events_pause_where_the_script_says() {
 
 // --- Leaving clients ---------------------------------------------------------------------------------------------------------------------------------
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_is_noticed() {
     for answer in [
         "{silence: true}",
@@ -775,7 +775,7 @@ async fn http2_with_prior_knowledge_shares_the_port() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_is_reset_is_noticed_and_the_connection_stays() {
     let server = start("answers: [hang, {sse: [{data: a}, {silence: true}]}, ok]");
     let mut sender = connect_h2(server.addr()).await;
@@ -799,15 +799,28 @@ async fn a_stream_that_is_reset_is_noticed_and_the_connection_stays() {
     assert_eq!(server.recorder().connections_opened(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http2_body_breaks_off_after_its_bytes() {
-    for cut in [0, 1, 4] {
-        let server = start(&format!("answers: [{{body: hello, abort_after: {cut}}}]"));
+    let body = "x".repeat(3_000_000);
+    for cut in [0, 1, 4, 100_000, 2_000_000] {
+        let server = start(&format!("answers: [{{body: {body}, abort_after: {cut}}}]"));
         let mut sender = connect_h2(server.addr()).await;
         let (response, _stream) = send_h2(&mut sender, CHAT);
-        let (status, body, error) = body_h2(response).await;
-        assert_eq!((status, &*body), (200, &b"hello"[..cut]));
+        let (status, read, error) = body_h2(response).await;
+        assert_eq!((status, read.len()), (200, cut));
         assert!(error.is_some(), "the stream ended well");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_http2_connection_can_end_without_a_header() {
+    for abort in ["{abort: before_head}", "reset"] {
+        let server = start(&format!("answers: [{abort}]"));
+        let mut sender = connect_h2(server.addr()).await;
+        let (response, _stream) = send_h2(&mut sender, CHAT);
+        assert!(soon(response).await.is_err());
+        let seen = soon(server.recorder().wait_for_bodies(1)).await;
+        assert!(seen[0].closed_by_client.is_none());
     }
 }
 

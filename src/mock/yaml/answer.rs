@@ -4,17 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
+use super::events::{EventShape, content};
+use super::fields::{Fields, fields, retry_after};
 use super::values::{Count, DelayShape, FieldShape, Millis, Pairs, TextShape, TrickleShape};
+use crate::mock::answer::{Act, Answer, Close, Content, Ending, Length, Reply, Trickle};
 use crate::mock::presets::Preset;
-use crate::mock::script::{
-    Act, Answer, Choice, Close, Content, Ending, Length, Reply, Trickle, WHOLE,
-};
-use crate::mock::voice::Piece;
+use crate::mock::script::{Choice, WHOLE};
 
 /// Deltas of one good answer; a body is composed in memory.
 const CHUNKS_MAX: u64 = 100_000;
@@ -140,19 +139,8 @@ enum LengthWord {
     Chunked,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EventShape {
-    event: Option<String>,
-    data: Option<TextShape>,
-    id: Option<String>,
-    comment: Option<String>,
-    raw: Option<String>,
-    gap_ms: Option<Millis>,
-    silence: Option<bool>,
-}
-
-type Compiled<T> = Result<T, String>;
+/// A part of an answer, or what is wrong with it.
+pub(super) type Compiled<T> = Result<T, String>;
 
 impl AnswerShape {
     fn compile(mut self) -> Compiled<Spec> {
@@ -302,7 +290,7 @@ impl AnswerShape {
 /// What a script changes in a reply.
 struct Overrides {
     status: Option<u16>,
-    headers: Vec<(HeaderName, Vec<HeaderValue>)>,
+    headers: Fields,
     content: Option<Content>,
     length: Option<Length>,
     ending: Option<Ending>,
@@ -387,118 +375,4 @@ fn weighted(weights: Vec<WeightShape>) -> Compiled<Choice> {
         *until = WHOLE;
     }
     Ok(Choice::Weighted(choices))
-}
-
-fn fields(headers: Option<Pairs<FieldShape>>) -> Compiled<Vec<(HeaderName, Vec<HeaderValue>)>> {
-    let pairs = headers.map(|pairs| pairs.0).unwrap_or_default();
-    let mut fields = Vec::with_capacity(pairs.len());
-    for (name, FieldShape(texts)) in pairs {
-        let parsed = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`{name}` is not the name of a header"))?;
-        let values: Result<Vec<_>, _> = texts
-            .iter()
-            .map(|text| HeaderValue::from_str(text))
-            .collect();
-        let values = values.map_err(|_| format!("the value of header `{name}` is not valid"))?;
-        fields.push((parsed, values));
-    }
-    Ok(fields)
-}
-
-fn retry_after(seconds: f64) -> Compiled<Vec<(HeaderName, Vec<HeaderValue>)>> {
-    if !(0.0..=1e9).contains(&seconds) {
-        return Err("`retry_after` is a number of seconds".into());
-    }
-    let millis = (seconds * 1000.0).ceil() as u64;
-    Ok(vec![
-        (
-            hyper::header::RETRY_AFTER,
-            vec![HeaderValue::from(millis.div_ceil(1000))],
-        ),
-        (
-            HeaderName::from_static("retry-after-ms"),
-            vec![HeaderValue::from(millis)],
-        ),
-    ])
-}
-
-/// The body, and after how many bytes it falls silent.
-fn content(
-    body: Option<TextShape>,
-    sse: Option<Vec<EventShape>>,
-) -> Compiled<(Option<Content>, Option<Ending>)> {
-    match (body, sse) {
-        (None, None) => Ok((None, None)),
-        (Some(body), None) => Ok((Some(Content::Bytes(Bytes::from(body.0))), None)),
-        (None, Some(events)) => {
-            let (pieces, hush) = pieces(events)?;
-            Ok((Some(Content::Pieces(pieces.into())), hush))
-        }
-        (Some(_), Some(_)) => Err("only one of `body` and `sse` is allowed".into()),
-    }
-}
-
-/// Events joined where there is no pause between them.
-fn pieces(events: Vec<EventShape>) -> Compiled<(Vec<Piece>, Option<Ending>)> {
-    let mut pieces: Vec<(Duration, String)> = Vec::new();
-    let mut total = 0;
-    for event in events {
-        if event.silence == Some(true) {
-            let ending = Ending::SilentAfter(total);
-            return Ok((finished(pieces), Some(ending)));
-        }
-        let gap = event.gap_ms.as_ref().map_or(Duration::ZERO, |gap| gap.0);
-        let text = event_text(&event)?;
-        total = u64::try_from(text.len())
-            .unwrap_or(u64::MAX)
-            .saturating_add(total);
-        match pieces.last_mut() {
-            Some((_, last)) if gap.is_zero() => last.push_str(&text),
-            _ => pieces.push((gap, text)),
-        }
-    }
-    Ok((finished(pieces), None))
-}
-
-fn finished(pieces: Vec<(Duration, String)>) -> Vec<Piece> {
-    let pieces = pieces.into_iter().map(|(gap, text)| Piece {
-        gap,
-        bytes: Bytes::from(text),
-    });
-    pieces.collect()
-}
-
-fn event_text(event: &EventShape) -> Compiled<String> {
-    let mut text = String::new();
-    if let Some(raw) = &event.raw {
-        if event.event.is_some() || event.data.is_some() || event.id.is_some() {
-            return Err("`raw` stands alone in an event".into());
-        }
-        text.push_str(raw);
-    }
-    let mut line = |field: &str, value: &str| {
-        text.push_str(field);
-        text.push_str(": ");
-        text.push_str(value);
-        text.push('\n');
-    };
-    if let Some(comment) = &event.comment {
-        line("", comment);
-    }
-    if let Some(name) = &event.event {
-        line("event", name);
-    }
-    if let Some(id) = &event.id {
-        line("id", id);
-    }
-    if let Some(TextShape(data)) = &event.data {
-        data.split('\n').for_each(|data| line("data", data));
-    }
-    if text.is_empty() {
-        return Err("an event needs `data`, `event`, `comment`, `raw` or `silence`".into());
-    }
-    if event.raw.is_none() {
-        text.push('\n');
-    }
-    Ok(text)
 }

@@ -3,6 +3,8 @@
 //! Not here: what the keys mean; the documentation of the module says so. Unknown and duplicate keys are refused, with line and column.
 
 mod answer;
+mod events;
+mod fields;
 mod values;
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::mock::script::{Delay, Trickle};
+use crate::mock::answer::{Delay, Trickle};
 
 /// The longest time that a script may name: a day.
 const MILLIS_MAX: u64 = 86_400_000;
