@@ -7,6 +7,8 @@
     clippy::string_slice
 )]
 
+#[path = "../support/compiled.rs"]
+mod compiled;
 mod ledger;
 mod providers_answers;
 mod providers_cases;
