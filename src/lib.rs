@@ -25,6 +25,9 @@ pub mod proxy;
 pub mod telemetry;
 
 #[cfg(feature = "proxy")]
+pub mod admin;
+
+#[cfg(feature = "proxy")]
 pub mod mock;
 
 #[cfg(feature = "proxy")]

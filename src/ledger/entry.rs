@@ -170,6 +170,6 @@ pub struct Record {
     pub operation: OperationEntry,
     /// Its attempts, by `attempt_no`.
     pub attempts: Vec<AttemptEntry>,
-    /// Name of the target whose answer was delivered.
+    /// Name of the target whose answer the client was given.
     pub delivered_by: Option<Arc<str>>,
 }

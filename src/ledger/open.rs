@@ -60,7 +60,7 @@ pub struct Ending {
     pub state: State,
     /// Why it ended so.
     pub reason: &'static str,
-    /// Target whose answer was delivered, as a position in the route.
+    /// Target whose answer the client was given, as a position in the route.
     pub target: Option<usize>,
     /// Sends used.
     pub sends: u32,
@@ -282,7 +282,7 @@ impl OpenOperation {
         operation.sends = ending.sends;
         operation.rounds = ending.rounds;
         operation.response_bytes = ending.response_bytes;
-        operation.response_capture = response_capture(ending);
+        operation.response_capture = response_capture(ending, &self.record.attempts);
         self.record
     }
 
@@ -358,21 +358,16 @@ fn attempt_error(settled: &AttemptSettled) -> Option<Class> {
     }
 }
 
-const fn response_capture(ending: &Ending) -> Capture {
+fn response_capture(ending: &Ending, attempts: &[AttemptEntry]) -> Capture {
     if ending.first_byte.is_none() && ending.response_bytes == 0 {
         return Capture::Absent;
     }
-    match ending.outcome {
-        OperationOutcome::Succeeded
-        | OperationOutcome::UpstreamError
-        | OperationOutcome::Exhausted
-        | OperationOutcome::Rejected => Capture::Complete,
-        OperationOutcome::Failed | OperationOutcome::TimedOut => match ending.target {
-            // The gateway's own error answer is whole; an upstream's answer broke off.
-            None => Capture::Complete,
-            Some(_) => Capture::Partial,
-        },
-        OperationOutcome::Cancelled => Capture::Partial,
+    let partial = Some(Outcome::Partial.label());
+    let broke = attempts.last().is_some_and(|last| last.delivery == partial);
+    if broke || ending.outcome == OperationOutcome::Cancelled {
+        Capture::Partial
+    } else {
+        Capture::Complete
     }
 }
 

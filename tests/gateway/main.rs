@@ -7,6 +7,11 @@
     clippy::string_slice
 )]
 
+mod admin;
+#[path = "../support/compiled.rs"]
+mod compiled;
 mod mock;
 mod rounds;
 mod support;
+mod telemetry;
+mod world;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rondo::core::api::{Api, ApiSet};
+use rondo::core::api::Api;
 use rondo::core::class::Class;
 use rondo::core::decision::Decision;
-use rondo::core::fallback::Fallback;
 use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::time::{MonoTime, WallTime};
@@ -22,104 +21,36 @@ use rondo::ledger::{
     AttemptEntry, AttemptFacts, Book, Ending, Moment, OpenOperation, Opening, OperationEntry,
     Record, Recorder, Ring,
 };
-use rondo::policy::admission::Waiters;
-use rondo::policy::cooldown::Cooldown;
-use rondo::policy::provider::{BaseUrl, Key, Ownership, Provider, Timeouts};
-use rondo::policy::route::{ModelPattern, Route, Target};
-use rondo::policy::routing::{Exhaustion, Mode, OnDisconnect, Routing};
-use rondo::policy::secret::Secret;
-use rondo::policy::snapshot::{AdminSettings, ModelIndex, ServerSettings, Snapshot};
+
+use rondo::policy::snapshot::Snapshot;
+
+use crate::compiled::compiled;
 
 const START: u64 = 1_000_000;
 
-fn provider() -> Provider {
-    Provider {
-        name: Arc::from("acme"),
-        adapter: "openai",
-        speaks: ApiSet::of(&Api::ALL),
-        base: BaseUrl {
-            tls: false,
-            host: Arc::from("localhost"),
-            port: 80,
-            authority: Arc::from("localhost"),
-            path: Arc::from(""),
-        },
-        ownership: Ownership::External,
-        trust_status: Vec::new(),
-        timeouts: Timeouts {
-            connect: Duration::from_secs(5),
-            first_byte: Duration::from_secs(60),
-            idle: Duration::from_secs(60),
-            total: Duration::from_secs(600),
-        },
-        http2: false,
-        keys: vec![Key {
-            name: Arc::from("main"),
-            secret: Secret::new("sk-very-secret"),
-        }],
-        mock: None,
-        ca: None,
-    }
-}
-
-fn target(name: &str, model: Option<&str>) -> Target {
-    Target {
-        name: Arc::from(name),
-        provider: 0,
-        model: model.map(Arc::from),
-        cooldown: Arc::new(Cooldown::default()),
-    }
-}
-
 /// One route with two targets, a second round, and 5xx answers that move on.
+const YAML: &str = r#"
+providers:
+  acme:
+    adapter: openai
+    base_url: "http://localhost:1"
+    keys: [{ name: main, secret: { literal: sk-very-secret } }]
+routes:
+  - name: gpt
+    models: [gpt-x]
+    targets:
+      - { name: primary, provider: acme }
+      - { name: backup, provider: acme, model: gpt-prod }
+    routing:
+      max_target_attempts: 2
+      max_upstream_sends: 4
+      exhaustion_retry: { max_rounds: 1, max_wait_ms: 2000 }
+      fallback_strategy: [http_429, http_5xx]
+      sticky_key_attempts: 1
+"#;
+
 fn snapshot() -> Arc<Snapshot> {
-    let route = Arc::new(Route {
-        name: Arc::from("gpt"),
-        models: vec![ModelPattern::Exact("gpt-x".into())],
-        targets: vec![target("primary", None), target("backup", Some("gpt-prod"))],
-        routing: Routing {
-            mode: Mode::PriorityFailover,
-            attempts_max: 2,
-            sends_max: 4,
-            exhaustion: Some(Exhaustion {
-                rounds_max: 2,
-                wait_max: Duration::from_secs(2),
-            }),
-            fallback: Fallback {
-                http_429: true,
-                http_5xx: true,
-                ..Fallback::default()
-            },
-            tries_max: None,
-            fail_within: None,
-            sticky_tries: 1,
-            on_client_disconnect: OnDisconnect::Abort,
-            cooldown_max: Duration::from_secs(60),
-        },
-        deadline: Duration::from_secs(600),
-        waiters: Arc::new(Waiters::default()),
-    });
-    Arc::new(Snapshot {
-        generation: 1,
-        digest: "d".into(),
-        providers: vec![Arc::new(provider())],
-        models: ModelIndex::new(std::slice::from_ref(&route)),
-        routes: vec![route],
-        server: ServerSettings {
-            listen: Vec::new(),
-            threads: 1,
-            request_body_max: 1 << 20,
-            buffered_bytes_max: 1 << 20,
-            shutdown_grace: Duration::ZERO,
-            route_headers: true,
-            client_read_timeout: Duration::from_secs(1),
-            keepalive_timeout: Duration::from_secs(1),
-        },
-        admin: AdminSettings {
-            listen: None,
-            token: None,
-        },
-    })
+    compiled(YAML, None)
 }
 
 fn at(micros: u64) -> Moment {

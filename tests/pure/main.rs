@@ -7,6 +7,8 @@
     clippy::string_slice
 )]
 
+#[path = "../support/compiled.rs"]
+mod compiled;
 mod config;
 mod ledger;
 mod providers_answers;

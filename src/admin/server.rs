@@ -1,0 +1,226 @@
+//! The endpoints, and their one door. Each answer is made whole by [`Admin::respond`]; Pingora only carries it.
+//!
+//! | endpoint | answers | open |
+//! |---|---|---|
+//! | `GET /healthz` | the process runs | always |
+//! | `GET /readyz` | requests are welcome, else 503 | always |
+//! | `GET /admin` | the page; it holds no data of its own | always |
+//! | `GET /metrics` | Prometheus text | with the token, if one is set |
+//! | `GET /admin/api/operations` | last operations with their attempts | likewise |
+//! | `GET /admin/api/routes` | live state of routes and targets | likewise |
+//! | `GET /admin/api/config` | the effective configuration, redacted | likewise |
+//! | `POST /admin/api/reload` | reads the configuration again | likewise |
+//!
+//! `HEAD` is `GET` without the body. Everything else is 404 or 405, as JSON.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Response, StatusCode};
+use pingora_core::apps::http_app::ServeHttp;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::services::listening::Service;
+use serde::Serialize;
+
+use super::access::{self, Denied};
+use super::{AdminHost, api, health, page};
+use crate::policy::secret::Secret;
+
+/// A whole answer.
+pub(super) type Answer = Response<Vec<u8>>;
+
+/// The admin plane's HTTP application.
+#[derive(Clone)]
+pub struct Admin {
+    host: Arc<dyn AdminHost>,
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Admin")
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Endpoint {
+    Healthz,
+    Readyz,
+    Page,
+    Metrics,
+    Operations,
+    Routes,
+    Config,
+    Reload,
+}
+
+impl Endpoint {
+    fn of(path: &str) -> Option<Endpoint> {
+        Some(match path {
+            "/healthz" => Endpoint::Healthz,
+            "/readyz" => Endpoint::Readyz,
+            "/admin" | "/admin/" => Endpoint::Page,
+            "/metrics" => Endpoint::Metrics,
+            "/admin/api/operations" => Endpoint::Operations,
+            "/admin/api/routes" => Endpoint::Routes,
+            "/admin/api/config" => Endpoint::Config,
+            "/admin/api/reload" => Endpoint::Reload,
+            _ => return None,
+        })
+    }
+
+    const fn methods(self) -> &'static str {
+        match self {
+            Endpoint::Reload => "POST",
+            Endpoint::Healthz
+            | Endpoint::Readyz
+            | Endpoint::Page
+            | Endpoint::Metrics
+            | Endpoint::Operations
+            | Endpoint::Routes
+            | Endpoint::Config => "GET, HEAD",
+        }
+    }
+
+    const fn is_open(self) -> bool {
+        matches!(self, Endpoint::Healthz | Endpoint::Readyz | Endpoint::Page)
+    }
+}
+
+impl Admin {
+    /// The application for this process.
+    pub fn new(host: Arc<dyn AdminHost>) -> Admin {
+        Admin { host }
+    }
+
+    /// The application as a Pingora service, without listeners yet.
+    pub fn service(host: Arc<dyn AdminHost>) -> Service<Admin> {
+        Service::new("admin".to_owned(), Admin::new(host))
+    }
+
+    /// Answers a request.
+    pub fn respond(
+        &self,
+        method: &str,
+        path: &str,
+        query: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Response<Vec<u8>> {
+        let mut answer = self.route(method, path, query, headers);
+        let length = HeaderValue::from(answer.body().len());
+        answer.headers_mut().insert(header::CONTENT_LENGTH, length);
+        if method == "HEAD" {
+            answer.body_mut().clear();
+        }
+        answer
+    }
+
+    fn route(&self, method: &str, path: &str, query: Option<&str>, headers: &HeaderMap) -> Answer {
+        let Some(endpoint) = Endpoint::of(path) else {
+            return problem(StatusCode::NOT_FOUND, "not_found", "no such endpoint");
+        };
+        let allowed = endpoint.methods();
+        if !allowed.split(", ").any(|allowed| allowed == method) {
+            let text = format!("this endpoint answers {allowed}");
+            let answer = problem(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &text);
+            return with_header(answer, header::ALLOW, allowed);
+        }
+        if !endpoint.is_open()
+            && let Err(denied) = self.admit(method, headers)
+        {
+            return deny(denied);
+        }
+        let host = &*self.host;
+        match endpoint {
+            Endpoint::Healthz => health::healthz(),
+            Endpoint::Readyz => health::readyz(host.is_ready()),
+            Endpoint::Page => page::page(),
+            Endpoint::Metrics => text("text/plain; version=0.0.4; charset=utf-8", host.metrics()),
+            Endpoint::Operations => api::operations(host, query),
+            Endpoint::Routes => api::routes(host, query),
+            Endpoint::Config => api::config(host, query),
+            Endpoint::Reload => api::reload(host, query),
+        }
+    }
+
+    fn admit(&self, method: &str, headers: &HeaderMap) -> Result<(), Denied> {
+        let snapshot = self.host.snapshot();
+        let token = snapshot.admin.token.as_ref().map(Secret::expose);
+        access::admit(token, method, headers)
+    }
+}
+
+#[async_trait]
+impl ServeHttp for Admin {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let (method, uri, headers) = {
+            let head = session.req_header();
+            (head.method.clone(), head.uri.clone(), head.headers.clone())
+        };
+        if method != "POST" {
+            return self.respond(method.as_str(), uri.path(), uri.query(), &headers);
+        }
+        // A body that came along is not read: the connection ends with the answer. A reload reads files, so it gets its own thread.
+        session.set_keepalive(None);
+        let admin = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            admin.respond(method.as_str(), uri.path(), uri.query(), &headers)
+        });
+        task.await.unwrap_or_else(|_| {
+            let text = "the reload broke off; the snapshot in force stays";
+            problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
+        })
+    }
+}
+
+fn deny(denied: Denied) -> Answer {
+    match denied {
+        Denied::Token => {
+            let text = "the admin token is needed as `authorization: Bearer ...`";
+            let answer = problem(StatusCode::UNAUTHORIZED, "unauthorized", text);
+            with_header(answer, header::WWW_AUTHENTICATE, "Bearer")
+        }
+        Denied::Host => {
+            let text = "without an admin token only a loopback host name is answered";
+            problem(StatusCode::FORBIDDEN, "foreign_host", text)
+        }
+        Denied::Origin => {
+            let text = "requests that another site's page makes are refused";
+            problem(StatusCode::FORBIDDEN, "foreign_origin", text)
+        }
+    }
+}
+
+/// An error of the admin plane.
+pub(super) fn problem(status: StatusCode, code: &'static str, message: &str) -> Answer {
+    let error = serde_json::json!({ "code": code, "message": message });
+    json(status, &serde_json::json!({ "error": error }))
+}
+
+/// An answer in JSON.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let (status, body) = match serde_json::to_string(value) {
+        Ok(body) => (status, body),
+        Err(error) => {
+            log::error!("an admin answer cannot be written: {error}");
+            (StatusCode::INTERNAL_SERVER_ERROR, "{}".to_owned())
+        }
+    };
+    let mut answer = text("application/json", body);
+    *answer.status_mut() = status;
+    answer
+}
+
+/// A 200 answer of this type. Live state is never cached, and never taken for another type.
+pub(super) fn text(content_type: &'static str, body: String) -> Answer {
+    let answer = Response::new(body.into_bytes());
+    let answer = with_header(answer, header::CONTENT_TYPE, content_type);
+    let answer = with_header(answer, header::CACHE_CONTROL, "no-store");
+    with_header(answer, header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+}
+
+pub(super) fn with_header(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
+    let value = HeaderValue::from_static(value);
+    answer.headers_mut().insert(name, value);
+    answer
+}
