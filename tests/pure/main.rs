@@ -7,7 +7,14 @@
     clippy::string_slice
 )]
 
+mod counters;
+mod executor_bounds;
+mod executor_exhaustion;
+mod executor_fallback;
+mod executor_precedence;
+mod executor_stops;
 mod ledger;
+mod model;
 mod providers_answers;
 mod providers_cases;
 mod providers_corpus;
@@ -22,3 +29,7 @@ mod requests_paths;
 mod requests_properties;
 mod requests_scan;
 mod requests_state;
+mod scenarios;
+mod simulation;
+mod support;
+mod tidy;

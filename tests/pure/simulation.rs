@@ -1,0 +1,3 @@
+//! Whole operations under virtual time.
+
+pub mod auditor;
