@@ -28,7 +28,9 @@ use rondo::policy::provider::{BaseUrl, Key, Ownership, Provider, Timeouts};
 use rondo::policy::route::{ModelPattern, Route, Target};
 use rondo::policy::routing::{Exhaustion, Mode, OnDisconnect, Routing};
 use rondo::policy::secret::Secret;
-use rondo::policy::snapshot::{AdminSettings, ModelIndex, ServerSettings, Snapshot};
+use rondo::policy::snapshot::{
+    AdminSettings, Durability, LedgerSettings, LedgerStore, ModelIndex, ServerSettings, Snapshot,
+};
 
 const START: u64 = 1_000_000;
 
@@ -45,6 +47,7 @@ fn provider() -> Provider {
             path: Arc::from(""),
         },
         ownership: Ownership::External,
+        retry: None,
         trust_status: Vec::new(),
         timeouts: Timeouts {
             connect: Duration::from_secs(5),
@@ -118,6 +121,11 @@ fn snapshot() -> Arc<Snapshot> {
         admin: AdminSettings {
             listen: None,
             token: None,
+        },
+        ledger: LedgerSettings {
+            store: LedgerStore::Off,
+            durability: Durability::Batch,
+            keep: Duration::ZERO,
         },
     })
 }
