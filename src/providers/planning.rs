@@ -66,12 +66,17 @@ pub fn candidates(
     verb: Option<GeminiVerb>,
 ) -> Vec<usize> {
     let judged = judge(snapshot, route, api, verb).into_iter().enumerate();
-    judged.filter(|(_, verdict)| verdict.is_ok()).map(|(position, _)| position).collect()
+    judged
+        .filter(|(_, verdict)| verdict.is_ok())
+        .map(|(position, _)| position)
+        .collect()
 }
 
 /// What binds the operation to its first candidate, if anything (R-S7).
 pub fn binding(scan: &Scan, model: &str) -> Option<&'static str> {
-    scan.binding.or_else(|| binding::of_model(model)).map(|binding| binding.label())
+    scan.binding
+        .or_else(|| binding::of_model(model))
+        .map(|binding| binding.label())
 }
 
 /// Whether the caller owns the retries of every target (R-P1).
@@ -82,5 +87,7 @@ pub fn caller_owns_retries(snapshot: &Snapshot, route: &Route) -> bool {
 }
 
 fn provider<'s>(snapshot: &'s Snapshot, target: &Target) -> Option<&'s Provider> {
-    snapshot.provider(target.provider).map(|provider| &**provider)
+    snapshot
+        .provider(target.provider)
+        .map(|provider| &**provider)
 }

@@ -27,8 +27,8 @@ use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{splice, upstream_path};
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
-use crate::providers::scan::{Scan, scan};
 use crate::providers::planning;
+use crate::providers::scan::{Scan, scan};
 
 /// Everything that requests share.
 pub struct Gateway {

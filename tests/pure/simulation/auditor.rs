@@ -570,12 +570,14 @@ impl Auditor {
             settled.state
         );
         let limit = self.plan.route.routing.fail_within;
-        let slow = limit.is_some_and(|limit| self.now.since(open.began) > limit);
+        let late = limit.is_some_and(|limit| self.now.since(open.began) > limit);
         let report = if self.gone { None } else { open.report };
         let report = match (report, event) {
             (None, Event::DeadlinePassed) if open.sent => settled.report.clone(),
             (report, _) => report,
         };
+        // What ended before it was sent has not failed, late or early.
+        let slow = late && report.is_some();
         self.past.push(Past {
             begin: open.begin,
             report,

@@ -38,11 +38,25 @@ const THROTTLE_BODY: &str = r#"{"error":{"message":"Rate limit reached for gpt-4
 const OVERLOAD_BODY: &str = r#"{"error":{"message":"The server is overloaded","type":"service_unavailable_error","param":null,"code":"server_is_overloaded"}}"#;
 
 fn earn(status: u16, body: &str) -> RejectionCertificate {
-    let traits = RequestTraits { api: Api::OpenaiChat, stream: false, side_effects: false };
+    let traits = RequestTraits {
+        api: Api::OpenaiChat,
+        stream: false,
+        side_effects: false,
+    };
     let headers = [("content-type", "application/json")];
-    let head = ResponseHead { status, headers: &headers };
+    let head = ResponseHead {
+        status,
+        headers: &headers,
+    };
     let adapter = registry::find("openai").unwrap();
-    let verdict = classify(adapter, &traits, &[], &head, body.as_bytes(), BodyEnd::Complete);
+    let verdict = classify(
+        adapter,
+        &traits,
+        &[],
+        &head,
+        body.as_bytes(),
+        BodyEnd::Complete,
+    );
     match verdict.outcome {
         Outcome::Rejected(certificate) => certificate,
         other => panic!("{status} earned {other:?} by {}", verdict.rule),
