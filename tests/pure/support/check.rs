@@ -29,6 +29,7 @@ use rondo::executor::effect::{
     ThrottleHeaders,
 };
 use rondo::executor::event::{Event, StreamEnd};
+use rondo::executor::plan::Plan;
 
 use super::driver::{Driver, Surroundings};
 use super::spec::Spec;
@@ -166,20 +167,32 @@ pub fn play(spec: &Spec, script: &str, seed: u64) -> Run {
 
 pub fn play_script(spec: &Spec, mut script: Script, seed: u64) -> Run {
     let route = spec.build();
-    let mut cooling = Cooling::default();
+    let plan = spec.plan(&route, START);
+    play_plan(plan, START, &mut script, &mut Cooling::default(), seed)
+}
+
+/// Plays one operation of a plan that begins at `start`. What the script has used up stays used.
+pub fn play_plan(
+    plan: Plan,
+    start: MonoTime,
+    script: &mut Script,
+    cooling: &mut Cooling,
+    seed: u64,
+) -> Run {
+    let route = Arc::clone(&plan.route);
     let mut sleepers = Vec::new();
     for _ in 0..script.sleepers {
         sleepers.push(route.waiters.enter(0).expect("no slot for a sleeper"));
     }
     let mut pending = std::mem::take(&mut script.cooling);
     let mut events = std::mem::take(&mut script.events);
-    events.push((ms(spec.deadline), Event::DeadlinePassed));
+    events.push((plan.deadline.since(start), Event::DeadlinePassed));
     events.sort_by_key(|(at, _)| *at);
     let mut events = events.into_iter().peekable();
-    let mut driver = Driver::new(spec.plan(&route, START), START, seed);
-    let mut story = Story::default();
+    let mut driver = Driver::new(plan, start, seed);
+    let mut story = Story::new(start);
     while !driver.has_ended() {
-        let outside = events.peek().map(|(at, _)| START.after(*at));
+        let outside = events.peek().map(|(at, _)| start.after(*at));
         let own = driver.due.as_ref().map(|(at, _)| *at);
         let (now, event) = match (outside, own) {
             (Some(at), own) if own.is_none_or(|own| at <= own) => (at, events.next().unwrap().1),
@@ -189,16 +202,16 @@ pub fn play_script(spec: &Spec, mut script: Script, seed: u64) -> Run {
                 .expect("R-B4: nothing would ever end this operation"),
         };
         pending.retain(|(target, length, at)| {
-            let due = START.after(*at) <= now;
+            let due = start.after(*at) <= now;
             if due {
-                let until = START.after(*at).after(*length);
+                let until = start.after(*at).after(*length);
                 let cooldown = &route.targets[*target].cooldown;
                 cooldown.extend(until);
                 cooling.extend(Arc::as_ptr(cooldown) as usize, until);
             }
             !due
         });
-        let effects = driver.feed(now, event, &mut cooling, &mut script);
+        let effects = driver.feed(now, event, cooling, script);
         story.tell(now, &effects, driver.auditor.open().is_some());
     }
     assert_eq!(
@@ -230,8 +243,9 @@ pub fn play_script(spec: &Spec, mut script: Script, seed: u64) -> Run {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Story {
+    start: MonoTime,
     words: Vec<String>,
     sent_at: Vec<Duration>,
     wait: Option<Duration>,
@@ -243,6 +257,20 @@ struct Story {
 }
 
 impl Story {
+    fn new(start: MonoTime) -> Story {
+        Story {
+            start,
+            words: Vec::new(),
+            sent_at: Vec::new(),
+            wait: None,
+            answered_at: None,
+            states: Vec::new(),
+            decisions: Vec::new(),
+            status: None,
+            last_status: None,
+        }
+    }
+
     fn tell(&mut self, now: MonoTime, effects: &Effects, has_open: bool) {
         for note in &effects.notes {
             self.note(now, note);
@@ -269,7 +297,7 @@ impl Story {
     fn note(&mut self, now: MonoTime, note: &Note) {
         match note {
             Note::SendDispatched(begin) => {
-                self.sent_at.push(now.since(START));
+                self.sent_at.push(now.since(self.start));
                 let again = match begin.retry_index {
                     0 => String::new(),
                     more => format!("+{more}"),
@@ -319,6 +347,6 @@ impl Story {
     fn end(&mut self, now: MonoTime, word: String, status: Option<u16>) {
         self.words.push(word);
         self.status = status;
-        self.answered_at = Some(now.since(START));
+        self.answered_at = Some(now.since(self.start));
     }
 }

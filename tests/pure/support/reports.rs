@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ok` | a good answer |
 //! | `429` `529` `429/800` | certified throttle or overload, without and with a delay in milliseconds |
+//! | `c503/800` | a certified overload that came as 503 |
 //! | `s429/800` | the same inside a stream |
 //! | `u429` `u529` `u503` | the same statuses without a certificate |
 //! | `su529` `s500` | uncertified errors inside a stream |
@@ -169,8 +170,16 @@ pub fn named(token: &str) -> AttemptReport {
         None => (matches!(head, "429" | "529"), head),
     };
     let status: u16 = status
+        .trim_start_matches('c')
         .parse()
         .unwrap_or_else(|_| panic!("unknown token {token}"));
+    if token.starts_with("c503") {
+        let overload = rejected(PushbackKind::Overload, Carrier::Status, delay);
+        return AttemptReport {
+            status: Some(503),
+            ..overload
+        };
+    }
     if certified {
         let kind = if status == 429 {
             PushbackKind::Throttle
