@@ -23,9 +23,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     match cli.command {
-        Command::Run { config, upgrade, daemon } => {
-            run(&config.config, StartOptions { upgrade, daemon })
-        }
+        Command::Run {
+            config,
+            upgrade,
+            daemon,
+        } => run(&config.config, StartOptions { upgrade, daemon }),
         Command::Check { config } => check(&config.config),
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
@@ -33,7 +35,9 @@ fn main() -> ExitCode {
 }
 
 fn run(file: &Path, start: StartOptions) -> ExitCode {
-    let Some(background) = runtime() else { return ExitCode::FAILURE };
+    let Some(background) = runtime() else {
+        return ExitCode::FAILURE;
+    };
     let app = match background.block_on(App::load(file.to_owned(), background.handle())) {
         Ok(app) => app,
         Err(error) => {
@@ -51,7 +55,11 @@ fn run(file: &Path, start: StartOptions) -> ExitCode {
 }
 
 fn check(file: &Path) -> ExitCode {
-    let environment = Environment { env: &ProcessEnv, catalog: &Catalog, previous: None };
+    let environment = Environment {
+        env: &ProcessEnv,
+        catalog: &Catalog,
+        previous: None,
+    };
     match config::load(file, &environment) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -59,7 +67,10 @@ fn check(file: &Path) -> ExitCode {
             }
             let snapshot = &loaded.snapshot;
             let (routes, providers) = (snapshot.routes.len(), snapshot.providers.len());
-            print(&format!("{}: good: {routes} routes, {providers} providers\n", file.display()))
+            print(&format!(
+                "{}: good: {routes} routes, {providers} providers\n",
+                file.display()
+            ))
         }
         Err(problems) => {
             eprintln!("{problems}");
@@ -69,7 +80,9 @@ fn check(file: &Path) -> ExitCode {
 }
 
 fn mock(file: &Path) -> ExitCode {
-    let Some(runtime) = runtime() else { return ExitCode::FAILURE };
+    let Some(runtime) = runtime() else {
+        return ExitCode::FAILURE;
+    };
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => {
@@ -92,7 +105,11 @@ fn mock(file: &Path) -> ExitCode {
 }
 
 fn runtime() -> Option<Runtime> {
-    match Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+    match Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => Some(runtime),
         Err(error) => {
             eprintln!("cannot start the runtime: {error}");

@@ -23,6 +23,8 @@ impl AdapterCatalog for Catalog {
     }
 
     fn check_mock(&self, script: &str) -> Result<(), String> {
-        Script::parse(script).map(|_| ()).map_err(|error| error.to_string())
+        Script::parse(script)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
     }
 }

@@ -44,7 +44,10 @@ impl BackgroundService for Drain {
         }
         let left = inflight.count();
         if left > 0 {
-            log::warn!("drain: {left} requests did not end in {:?}; they are cut", self.grace);
+            log::warn!(
+                "drain: {left} requests did not end in {:?}; they are cut",
+                self.grace
+            );
         }
         sleep(LAST_BYTES).await;
         log::info!("drained");

@@ -25,17 +25,23 @@ struct Running {
 
 impl Mocks {
     pub(super) fn new(runtime: Handle) -> Mocks {
-        Mocks { runtime, running: Mutex::default() }
+        Mocks {
+            runtime,
+            running: Mutex::default(),
+        }
     }
 
     /// Starts what the snapshot embeds and is not running. What it no longer embeds goes on: operations in flight may use it.
     pub(super) fn start_all(&self, snapshot: &Snapshot) -> Result<(), StartError> {
         for provider in &snapshot.providers {
-            let Some(source) = &provider.mock else { continue };
-            self.start(provider, &source.text).map_err(|source| StartError::Mock {
-                name: provider.name.to_string(),
-                source,
-            })?;
+            let Some(source) = &provider.mock else {
+                continue;
+            };
+            self.start(provider, &source.text)
+                .map_err(|source| StartError::Mock {
+                    name: provider.name.to_string(),
+                    source,
+                })?;
         }
         Ok(())
     }
@@ -60,15 +66,27 @@ impl Mocks {
         )?;
         log::info!("provider {}: scripted, at {}", provider.name, server.addr());
         let name = Arc::clone(&provider.name);
-        running.insert(name, Running { server, text: Arc::clone(text) });
+        running.insert(
+            name,
+            Running {
+                server,
+                text: Arc::clone(text),
+            },
+        );
         Ok(())
     }
 
     pub(super) fn address(&self, provider: &Provider) -> Option<SocketAddr> {
-        self.running.lock().get(&provider.name).map(|running| running.server.addr())
+        self.running
+            .lock()
+            .get(&provider.name)
+            .map(|running| running.server.addr())
     }
 
     pub(super) fn recorder(&self, provider: &str) -> Option<Recorder> {
-        self.running.lock().get(provider).map(|running| running.server.recorder().clone())
+        self.running
+            .lock()
+            .get(provider)
+            .map(|running| running.server.recorder().clone())
     }
 }

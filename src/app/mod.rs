@@ -80,14 +80,22 @@ pub enum StartError {
 impl App {
     /// Loads the configuration and puts the pieces together. Embedded providers run on `background`.
     pub async fn load(file: PathBuf, background: &Handle) -> Result<Arc<App>, StartError> {
-        let environment = Environment { env: &ProcessEnv, catalog: &Catalog, previous: None };
+        let environment = Environment {
+            env: &ProcessEnv,
+            catalog: &Catalog,
+            previous: None,
+        };
         let loaded = config::load(&file, &environment).map_err(StartError::Config)?;
         warn_of(&loaded.warnings);
         let snapshot = Arc::new(loaded.snapshot);
-        let (resolver, mocks) = (Arc::new(Resolver::default()), Mocks::new(background.clone()));
+        let (resolver, mocks) = (
+            Arc::new(Resolver::default()),
+            Mocks::new(background.clone()),
+        );
         mocks.start_all(&snapshot)?;
-        let prepared =
-            Prepared::new(Arc::clone(&snapshot), &resolver, |provider| mocks.address(provider))?;
+        let prepared = Prepared::new(Arc::clone(&snapshot), &resolver, |provider| {
+            mocks.address(provider)
+        })?;
         prepared.resolve().await;
 
         let buffered = Arc::new(BufferedBytes::default());
@@ -111,7 +119,10 @@ impl App {
             resolver,
             mocks,
             started: snapshot,
-            last_load: Mutex::new(LastLoad { loaded_at: clock.wall(), error: None }),
+            last_load: Mutex::new(LastLoad {
+                loaded_at: clock.wall(),
+                error: None,
+            }),
             reloading: tokio::sync::Mutex::new(()),
         }))
     }

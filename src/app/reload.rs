@@ -32,7 +32,10 @@ impl App {
         let outcome = self.read_and_swap().await;
         let snapshot = self.snapshot();
         match &outcome {
-            Reloaded::Swapped { changed, needs_restart } => {
+            Reloaded::Swapped {
+                changed,
+                needs_restart,
+            } => {
                 self.telemetry.adopt(&snapshot, ReloadResult::Success);
                 let (generation, digest) = (snapshot.generation, &snapshot.digest);
                 log::info!("configuration reloaded: generation {generation}, digest {digest}");
@@ -43,7 +46,10 @@ impl App {
                     log::warn!("needs restart: {line}");
                 }
                 let loaded_at = self.gateway.around.clock.wall();
-                *self.last_load.lock() = LastLoad { loaded_at, error: None };
+                *self.last_load.lock() = LastLoad {
+                    loaded_at,
+                    error: None,
+                };
             }
             Reloaded::Unchanged => {
                 self.telemetry.adopt(&snapshot, ReloadResult::Unchanged);
@@ -64,7 +70,14 @@ impl App {
 
     fn read(&self, current: &Snapshot) -> Result<Loaded, Problems> {
         let previous = Some(current);
-        config::load(&self.file, &Environment { env: &ProcessEnv, catalog: &Catalog, previous })
+        config::load(
+            &self.file,
+            &Environment {
+                env: &ProcessEnv,
+                catalog: &Catalog,
+                previous,
+            },
+        )
     }
 
     async fn read_and_swap(&self) -> Reloaded {
@@ -72,7 +85,9 @@ impl App {
         let loaded = match self.read(&current) {
             Ok(loaded) => loaded,
             Err(problems) => {
-                return Reloaded::Refused(problems.to_string().lines().map(str::to_owned).collect());
+                return Reloaded::Refused(
+                    problems.to_string().lines().map(str::to_owned).collect(),
+                );
             }
         };
         warn_of(&loaded.warnings);
@@ -85,15 +100,19 @@ impl App {
         if let Err(error) = self.mocks.start_all(&snapshot) {
             return Reloaded::Refused(vec![error.to_string()]);
         }
-        let prepared =
-            Prepared::new(Arc::clone(&snapshot), &self.resolver, |p| self.mocks.address(p));
+        let prepared = Prepared::new(Arc::clone(&snapshot), &self.resolver, |p| {
+            self.mocks.address(p)
+        });
         match prepared {
             Ok(prepared) => {
                 prepared.resolve().await;
                 // Telemetry knows the snapshot before its first operation.
                 self.telemetry.adopt(&snapshot, ReloadResult::Initial);
                 self.gateway.config.store(Arc::new(prepared));
-                Reloaded::Swapped { changed, needs_restart }
+                Reloaded::Swapped {
+                    changed,
+                    needs_restart,
+                }
             }
             Err(error) => Reloaded::Refused(vec![error.to_string()]),
         }

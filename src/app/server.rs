@@ -61,7 +61,10 @@ pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
     options.h2c = true;
     ProxyServiceBuilder::new(conf, DataPlane::new(Arc::clone(&app.gateway)))
         .name("data plane")
-        .custom(AttemptConnector::new(UPSTREAM_POOL), Arc::new(|_, _, _| Box::pin(async { None })))
+        .custom(
+            AttemptConnector::new(UPSTREAM_POOL),
+            Arc::new(|_, _, _| Box::pin(async { None })),
+        )
         .server_options(options)
         .build()
 }
@@ -100,7 +103,10 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     let (stop, hangups) = {
         let _runtime = background.enter();
         let stop = StopSignals::install(app.gateway.around.lifecycle.clone());
-        (stop.map_err(ServeError::Signals)?, signals::hangups().map_err(ServeError::Signals)?)
+        (
+            stop.map_err(ServeError::Signals)?,
+            signals::hangups().map_err(ServeError::Signals)?,
+        )
     };
     let mut opt = Opt::default();
     opt.upgrade = start.upgrade;
@@ -111,7 +117,11 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     let mut data = data_plane(app, &server.configuration);
     for address in &settings.listen {
         listen(&mut data, address)?;
-        let kind = if address.tls.is_some() { "https" } else { "http" };
+        let kind = if address.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         log::info!("listening on {kind}://{}", address.address);
     }
     server.add_service(data);
@@ -121,6 +131,8 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     background.spawn(signals::reload_on_hangup(Arc::clone(app), hangups));
     let resolver = Arc::clone(&app.resolver);
     background.spawn(async move { resolver.run().await });
-    server.run(RunArgs { shutdown_signal: Box::new(stop) });
+    server.run(RunArgs {
+        shutdown_signal: Box::new(stop),
+    });
     Ok(())
 }

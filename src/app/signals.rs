@@ -45,8 +45,11 @@ impl StopSignals {
 #[async_trait]
 impl ShutdownSignalWatch for StopSignals {
     async fn recv(&self) -> ShutdownSignal {
-        let (mut terminate, mut interrupt, mut quit) =
-            tokio::join!(self.terminate.lock(), self.interrupt.lock(), self.quit.lock());
+        let (mut terminate, mut interrupt, mut quit) = tokio::join!(
+            self.terminate.lock(),
+            self.interrupt.lock(),
+            self.quit.lock()
+        );
         let stop = tokio::select! {
             _ = terminate.recv() => ShutdownSignal::GracefulTerminate,
             _ = interrupt.recv() => ShutdownSignal::FastShutdown,

@@ -29,5 +29,8 @@ async fn one_pause_and_one_more_pass() {
     assert_eq!(answer.header("x-rondo-target"), Some("first"));
     assert_eq!(rondo.sends(&["one", "two"]), ["one", "two", "one"]);
     rondo.assert_quiet().await;
-    assert_eq!(rondo.metric("rondo_exhaustion_successes_total", &["route=\"chat\""]), 1.0);
+    assert_eq!(
+        rondo.metric("rondo_exhaustion_successes_total", &["route=\"chat\""]),
+        1.0
+    );
 }

@@ -13,6 +13,7 @@ mod executor_exhaustion;
 mod executor_fallback;
 mod executor_precedence;
 mod executor_stops;
+mod executor_suppression;
 mod ledger;
 mod model;
 mod providers_answers;

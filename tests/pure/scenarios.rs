@@ -154,7 +154,7 @@ fn token(preset: &str) -> Option<&'static str> {
         "openai.quota" | "anthropic.spend_limit" | "gemini.quota" => "quota",
         "openai.overloaded" => "c503",
         "anthropic.overloaded" => "529",
-        "gemini.unavailable" => "c503",
+        "gemini.unavailable" => "u503",
         "openai.server_error" | "anthropic.server_error" => "500",
         "openai.auth" | "anthropic.auth" => "auth",
         "openai.context" => "context",
@@ -163,7 +163,7 @@ fn token(preset: &str) -> Option<&'static str> {
         "openai.stream_error" | "anthropic.ping_then_error" => "s500",
         "responses.stream_failed" => "su503",
         "anthropic.stream_overloaded" => "su529",
-        "nginx.503" => "u503",
+        "nginx.503" => "bare503",
         "hang" => "timeout",
         "reset" => "reset",
         _ => return None,
@@ -221,7 +221,9 @@ impl Scenario {
             .unwrap();
             provider.extend(self.config.provider.clone());
             providers.insert(Value::from(format!("p-{target}")), Value::Mapping(provider));
-            targets.push(format!("{{name: {target}, provider: p-{target}, model: m-{target}}}"));
+            targets.push(format!(
+                "{{name: {target}, provider: p-{target}, model: m-{target}}}"
+            ));
         }
         let mut route: Mapping = serde_yaml::from_str(&format!(
             "{{name: route, models: [m], targets: [{}]}}",
@@ -232,19 +234,31 @@ impl Scenario {
             route.insert("deadline_ms".into(), deadline.into());
         }
         if !self.config.routing.is_empty() {
-            route.insert("routing".into(), Value::Mapping(self.config.routing.clone()));
+            route.insert(
+                "routing".into(),
+                Value::Mapping(self.config.routing.clone()),
+            );
         }
-        let mut file: Mapping =
-            serde_yaml::from_str("{server: {listen: [{address: '127.0.0.1:0'}]}, ledger: {store: 'off'}}").unwrap();
+        let mut file: Mapping = serde_yaml::from_str(
+            "{server: {listen: [{address: '127.0.0.1:0'}]}, ledger: {store: 'off'}}",
+        )
+        .unwrap();
         file.insert("providers".into(), Value::Mapping(providers));
-        file.insert("routes".into(), Value::Sequence(vec![Value::Mapping(route)]));
+        file.insert(
+            "routes".into(),
+            Value::Sequence(vec![Value::Mapping(route)]),
+        );
         serde_yaml::to_string(&file).unwrap()
     }
 
     fn snapshot(&self, file: &str) -> Arc<Snapshot> {
         let yaml = self.yaml();
         let memory = Memory(yaml.clone());
-        let environment = Environment { env: &memory, catalog: &Catalog, previous: None };
+        let environment = Environment {
+            env: &memory,
+            catalog: &Catalog,
+            previous: None,
+        };
         let loaded = load(Path::new("scenario.yaml"), &environment)
             .unwrap_or_else(|problems| panic!("{file}: {problems}\n{yaml}"));
         Arc::new(loaded.snapshot)
@@ -253,7 +267,12 @@ impl Scenario {
     fn plan(&self, snapshot: &Snapshot, route: &Arc<Route>, began: MonoTime, file: &str) -> Plan {
         let name = self.request.api.as_deref().unwrap_or("openai_chat");
         let api = Api::from_label(name).unwrap_or_else(|| panic!("{file}: unknown api {name}"));
-        let header = |name: &str| self.request.headers.get(name).and_then(|v| v.parse::<u64>().ok());
+        let header = |name: &str| {
+            self.request
+                .headers
+                .get(name)
+                .and_then(|v| v.parse::<u64>().ok())
+        };
         let seconds = header("x-stainless-timeout").map(|seconds| seconds * 1000);
         let shortened = header("x-request-timeout-ms").or(seconds).map(ms);
         let deadline = shortened.map_or(route.deadline, |own| own.min(route.deadline));
@@ -280,9 +299,10 @@ impl Scenario {
                     vec![(LATENCY, reports::not_delivered())]
                 }
                 Some(Upstream::Word(word)) => panic!("{file}: {word} is no list of answers"),
-                Some(Upstream::Answers(answers)) => {
-                    answers.iter().flat_map(|answer| answer.play(silence, file)).collect()
-                }
+                Some(Upstream::Answers(answers)) => answers
+                    .iter()
+                    .flat_map(|answer| answer.play(silence, file))
+                    .collect(),
                 None => panic!("{file}: {target} has no answers"),
             };
             script.answers.insert(index, answers);
@@ -292,11 +312,18 @@ impl Scenario {
 }
 
 impl Answer {
-    fn play(&self, silence: Duration, file: &str) -> Vec<(Duration, rondo::core::outcome::AttemptReport)> {
+    fn play(
+        &self,
+        silence: Duration,
+        file: &str,
+    ) -> Vec<(Duration, rondo::core::outcome::AttemptReport)> {
         let preset = match self {
-            Answer::Name(name) => {
-                Preset { preset: name.clone(), retry_after: None, delay_ms: None, times: None }
-            }
+            Answer::Name(name) => Preset {
+                preset: name.clone(),
+                retry_after: None,
+                delay_ms: None,
+                times: None,
+            },
             Answer::Preset(preset) => preset.clone(),
         };
         let name = &preset.preset;
@@ -305,7 +332,11 @@ impl Answer {
         if let Some(seconds) = preset.retry_after {
             report.pushback = Some(Duration::from_secs_f64(seconds));
         }
-        let after = if token == "timeout" { silence } else { preset.delay_ms.map_or(LATENCY, ms) };
+        let after = if token == "timeout" {
+            silence
+        } else {
+            preset.delay_ms.map_or(LATENCY, ms)
+        };
         vec![(after, report); preset.times.unwrap_or(1)]
     }
 }
@@ -319,7 +350,9 @@ fn play(scenario: &Scenario, file: &str) -> (Run, Vec<String>) {
     for _ in 0..scenario.earlier {
         let plan = scenario.plan(&snapshot, route, began, file);
         let run = play_plan(plan, began, &mut script, &mut cooling, 1);
-        began = began.after(run.answered_at.unwrap_or_default()).after(ms(10));
+        began = began
+            .after(run.answered_at.unwrap_or_default())
+            .after(ms(10));
     }
     if let Some(after) = scenario.client.leaves_after_ms {
         script.events.push((ms(after), Event::ClientGone));
@@ -332,7 +365,12 @@ fn play(scenario: &Scenario, file: &str) -> (Run, Vec<String>) {
     let sends = run.trace.split(' ').filter_map(|word| {
         let (round, target) = word.split_once(':')?;
         let is_send = matches!(round, "1" | "2");
-        let position = target.split('+').next()?.strip_prefix('T')?.parse::<usize>().ok()?;
+        let position = target
+            .split('+')
+            .next()?
+            .strip_prefix('T')?
+            .parse::<usize>()
+            .ok()?;
         is_send.then(|| scenario.config.targets[position - 1].clone())
     });
     let sends = sends.collect();
@@ -345,25 +383,41 @@ fn compare(scenario: &Scenario, file: &str) {
     let trace = &run.trace;
     assert_eq!(sends, expect.sends, "{file}: sends; {trace}");
     if let Some(status) = expect.status {
-        let found = if run.settled.outcome.label() == "cancelled" { Some(499) } else { run.status };
+        let found = if run.settled.outcome.label() == "cancelled" {
+            Some(499)
+        } else {
+            run.status
+        };
         assert_eq!(found, Some(status), "{file}: status; {trace}");
     }
     if let Some(rounds) = expect.rounds {
         assert_eq!(run.settled.rounds, rounds, "{file}: rounds; {trace}");
     }
     if let Some(outcome) = &expect.outcome {
-        assert_eq!(run.settled.outcome.label(), outcome, "{file}: outcome; {trace}");
+        assert_eq!(
+            run.settled.outcome.label(),
+            outcome,
+            "{file}: outcome; {trace}"
+        );
     }
     if let Some(reason) = &expect.reason {
         assert_eq!(run.settled.reason, reason, "{file}: reason; {trace}");
     }
     let suppressed = trace.split(' ').find_map(|word| word.strip_prefix('-'));
-    assert_eq!(suppressed, expect.suppression.as_deref(), "{file}: suppression; {trace}");
+    assert_eq!(
+        suppressed,
+        expect.suppression.as_deref(),
+        "{file}: suppression; {trace}"
+    );
     if let Some(range) = expect.waited_ms {
         range.holds("waited_ms", Some(run.settled.waited), file);
     }
     if let Some(range) = expect.retry_after_ms {
-        range.holds("retry_after_ms", run.throttle.map(|headers| headers.retry_after), file);
+        range.holds(
+            "retry_after_ms",
+            run.throttle.map(|headers| headers.retry_after),
+            file,
+        );
     }
     if let Some(range) = expect.answered_ms {
         range.holds("answered_ms", run.answered_at, file);
@@ -372,9 +426,12 @@ fn compare(scenario: &Scenario, file: &str) {
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|ext| ext == "yaml")).collect();
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|ext| ext == "yaml"))
+        .collect();
     files.sort();
     files
 }
@@ -382,7 +439,11 @@ fn files() -> Vec<PathBuf> {
 #[test]
 fn every_scenario_holds_in_simulation() {
     let files = files();
-    assert!(files.len() >= 40, "only {} scenarios were found", files.len());
+    assert!(
+        files.len() >= 40,
+        "only {} scenarios were found",
+        files.len()
+    );
     let failed = files.iter().filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy();
         std::panic::catch_unwind(|| compare(&Scenario::read(path), &name)).is_err()
@@ -397,7 +458,10 @@ fn scenarios_are_well_formed() {
     for path in files() {
         let scenario = Scenario::read(&path);
         let name = path.display();
-        assert!(scenario.claim.ends_with('.'), "{name}: the claim is a sentence");
+        assert!(
+            scenario.claim.ends_with('.'),
+            "{name}: the claim is a sentence"
+        );
         assert!(!scenario.requirements.is_empty(), "{name}: proves nothing");
         let known = scenario.requirements.iter().all(|id| id.starts_with("R-"));
         assert!(known, "{name}: unknown requirement");

@@ -17,7 +17,9 @@ pub type Body = BoxBody<Bytes, std::io::Error>;
 
 /// A body with its length.
 pub fn whole(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed()
 }
 
 /// A body in parts, without a length: chunked on HTTP/1.1.
@@ -71,8 +73,9 @@ impl Connection {
         stream.set_nodelay(true).unwrap();
         let io = TokioIo::new(stream);
         let executor = TokioExecutor::new();
-        let (sender, connection) =
-            hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http2::handshake(executor, io)
+            .await
+            .unwrap();
         tokio::spawn(connection);
         Connection::H2(sender)
     }
@@ -97,7 +100,11 @@ impl Connection {
             let response = self.send(request).await.unwrap();
             let (head, body) = response.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            Answer { status: head.status, headers: head.headers, body }
+            Answer {
+                status: head.status,
+                headers: head.headers,
+                body,
+            }
         })
         .await
     }
@@ -112,7 +119,10 @@ pub fn post(path: &str, body: impl Into<Bytes>) -> Request<Body> {
 pub fn request(path: &str, headers: &[(&str, &str)], body: Body) -> Request<Body> {
     let mut builder = Request::post(format!("http://gateway.test{path}"))
         .header("content-type", "application/json");
-    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+    if !headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+    {
         builder = builder.header("host", "gateway.test");
     }
     for (name, value) in headers {

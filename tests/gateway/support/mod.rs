@@ -23,7 +23,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for a future, but not for ever.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it took too long")
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it took too long")
 }
 
 /// A running gateway.
@@ -52,7 +54,13 @@ impl Rondo {
         let (stop, shutdown) = watch::channel(false);
         let fds = Some(Arc::new(parking_lot::Mutex::new(fds)));
         let service = tokio::spawn(async move { service.start_service(fds, shutdown, 1).await });
-        Rondo { app, addr, file, stop, service: Some(service) }
+        Rondo {
+            app,
+            addr,
+            file,
+            stop,
+            service: Some(service),
+        }
     }
 
     /// What the embedded provider has seen.
@@ -66,7 +74,9 @@ impl Rondo {
             .iter()
             .flat_map(|name| {
                 let requests = self.mock(name).requests();
-                requests.into_iter().map(move |request| (request.at, (*name).to_owned()))
+                requests
+                    .into_iter()
+                    .map(move |request| (request.at, (*name).to_owned()))
             })
             .collect();
         seen.sort();
@@ -102,7 +112,12 @@ impl Rondo {
         assert_eq!(self.app.gateway.buffered.held(), 0, "held bytes");
         for route in &self.app.snapshot().routes {
             assert_eq!(route.waiters.waiting(), 0, "sleepers of {}", route.name);
-            assert_eq!(route.waiters.waiting_bytes(), 0, "bytes of sleepers of {}", route.name);
+            assert_eq!(
+                route.waiters.waiting_bytes(),
+                0,
+                "bytes of sleepers of {}",
+                route.name
+            );
         }
         assert_eq!(self.metric("rondo_inflight_requests", &[]), 0.0);
         assert_eq!(self.metric("rondo_unexpected_events_total", &[]), 0.0);
@@ -136,7 +151,11 @@ pub fn write_config(yaml: &str) -> PathBuf {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("rondo-{}-{number}.yaml", std::process::id());
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let ledger = if yaml.contains("\nledger:") { "" } else { "\nledger: { store: off }\n" };
+    let ledger = if yaml.contains("\nledger:") {
+        ""
+    } else {
+        "\nledger: { store: off }\n"
+    };
     std::fs::write(&file, format!("{yaml}{ledger}")).unwrap();
     file
 }

@@ -452,7 +452,7 @@ impl Epoch {
 
     /// R-B6, R-B7: what is shared is what the operations hold, and within its bounds.
     fn audit(&mut self) {
-        if self.ticket % 16 != 0 && !self.queue.is_empty() {
+        if !self.ticket.is_multiple_of(16) && !self.queue.is_empty() {
             return;
         }
         for lane in &self.lanes {

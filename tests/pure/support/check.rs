@@ -43,8 +43,6 @@ pub const START: MonoTime = MonoTime::from_micros(1_000_000);
 #[derive(Debug, Clone)]
 pub struct Run {
     pub trace: String,
-    /// Instants of the sends, counted from the operation's begin.
-    pub sent_at: Vec<Duration>,
     /// Planned length of the wait.
     pub wait: Option<Duration>,
     /// When the answer began, counted from the operation's begin.
@@ -231,7 +229,6 @@ pub fn play_plan(
     }
     Run {
         trace: story.words.join(" "),
-        sent_at: story.sent_at,
         wait: story.wait,
         answered_at: story.answered_at,
         throttle,
@@ -247,7 +244,6 @@ pub fn play_plan(
 struct Story {
     start: MonoTime,
     words: Vec<String>,
-    sent_at: Vec<Duration>,
     wait: Option<Duration>,
     answered_at: Option<Duration>,
     states: Vec<&'static str>,
@@ -261,7 +257,6 @@ impl Story {
         Story {
             start,
             words: Vec::new(),
-            sent_at: Vec::new(),
             wait: None,
             answered_at: None,
             states: Vec::new(),
@@ -273,7 +268,7 @@ impl Story {
 
     fn tell(&mut self, now: MonoTime, effects: &Effects, has_open: bool) {
         for note in &effects.notes {
-            self.note(now, note);
+            self.note(note);
         }
         match &effects.next {
             Next::Wait(until) => self.wait = Some(until.since(now)),
@@ -294,10 +289,9 @@ impl Story {
         }
     }
 
-    fn note(&mut self, now: MonoTime, note: &Note) {
+    fn note(&mut self, note: &Note) {
         match note {
             Note::SendDispatched(begin) => {
-                self.sent_at.push(now.since(self.start));
                 let again = match begin.retry_index {
                     0 => String::new(),
                     more => format!("+{more}"),

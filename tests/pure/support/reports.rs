@@ -10,6 +10,7 @@
 //! | `su529` `s500` | uncertified errors inside a stream |
 //! | `quota` `auth` `config` `context` `policy` | refusals by class |
 //! | `400` `404` `500` `502` ... | refusals by status |
+//! | `bare503` | a 503 that says nothing more |
 //! | `nd` `reset` `timeout` `malformed` `partial` | no answer, or a broken one |
 
 use std::sync::{Arc, LazyLock};
@@ -154,6 +155,7 @@ pub fn named(token: &str) -> AttemptReport {
         "auth" => return refused(401, Class::Auth, Carrier::Status),
         "config" => return refused(404, Class::Config, Carrier::Status),
         "context" => return refused(400, Class::ContextOverflow, Carrier::Status),
+        "bare503" => return refused(503, Class::Ambiguous, Carrier::Status),
         "policy" => return refused(400, Class::ContentPolicy, Carrier::Status),
         _ => {}
     }
