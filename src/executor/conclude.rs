@@ -77,16 +77,15 @@ impl Executor {
             .precedence
             .kept()
             .map(|kept| (kept.attempt_no, &kept.report));
-        let slow = cause
-            .current
-            .filter(|_| cause.stop == Some(Stop::SlowFailure));
+        let slow = cause.current.filter(|_| self.lasting.slow);
         let told = slow
             .map(|(begin, report)| (begin.attempt_no, report))
             .or(kept);
         let Some((attempt_no, report)) = told else {
             let answer = match cause.stop {
-                Some(Stop::Shutdown) => FinalAnswer::ShuttingDown,
                 Some(Stop::Unexpected) => FinalAnswer::Internal,
+                // A wait for remembered cooldowns ends with its 429 as well.
+                Some(Stop::Shutdown) if !self.lasting.skipped => FinalAnswer::ShuttingDown,
                 _ if self.plan.candidates.is_empty() => FinalAnswer::NoCandidate,
                 _ => FinalAnswer::Throttled(None, self.throttle_headers(now, cause)),
             };
@@ -97,6 +96,10 @@ impl Executor {
                 FinalAnswer::Throttled(reply.clone(), self.throttle_headers(now, cause))
             }
             (Outcome::Refused, Some(reply)) => FinalAnswer::Upstream(reply.clone()),
+            // A remembered cooldown counts as a rejection, which outranks this.
+            (Outcome::NotDelivered, _) if self.lasting.skipped && slow.is_none() => {
+                FinalAnswer::Throttled(None, self.throttle_headers(now, cause))
+            }
             (Outcome::NotDelivered, _) => FinalAnswer::Unreachable,
             _ if report.class == Class::Timeout => FinalAnswer::TimedOut,
             _ => FinalAnswer::Ambiguous,

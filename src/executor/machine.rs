@@ -39,6 +39,7 @@ impl Executor {
             not_before: vec![MonoTime::ZERO; plan.candidates.len()],
             slow: false,
             told: None,
+            skipped: false,
             second_round_open: false,
         };
         Executor {
@@ -192,7 +193,7 @@ impl Executor {
         current: Option<(Begin, &AttemptReport)>,
     ) -> Next {
         let mut suppression = None;
-        if self.may_have_second_round() && !self.plan.candidates.is_empty() {
+        if self.may_have_second_round() {
             match self.try_wait(now, chance, notes) {
                 Ok(next) => return next,
                 Err(reason) => suppression = Some(reason),
@@ -291,6 +292,8 @@ impl Executor {
         let routing = &self.plan.route.routing;
         let first = begin.candidate == 0 && self.pass.round == Round::First;
         let tries = if first { routing.sticky_tries } else { 1 };
+        // Another operation may have learned of a cooldown meanwhile; a sticky try passes every guard (R-K2).
+        let cools = self.not_before(begin.candidate, now).is_some();
         Facts {
             report,
             round: self.pass.round,
@@ -300,7 +303,11 @@ impl Executor {
             slow: self.lasting.slow,
             sends_left: self.sends_left(),
             attempts_left: routing.attempts_max.saturating_sub(self.pass.attempts),
-            sticky_left: tries.saturating_sub(begin.retry_index + 1),
+            sticky_left: if cools {
+                0
+            } else {
+                tries.saturating_sub(begin.retry_index + 1)
+            },
             has_next: self.has_untried(),
             fallback: &routing.fallback,
         }
@@ -393,18 +400,20 @@ impl Executor {
         chance: &mut impl Chance,
         notes: &mut Vec<Note>,
     ) -> Next {
+        // The event is believed, even when the shell's timer fired a moment early.
+        let late = now.max(self.plan.deadline);
         match phase {
             // A committed or concluded answer has its own limits (R-B4).
             Phase::Delivering(..) | Phase::Passing(_) | Phase::Ended => {
                 self.phase = phase;
                 Next::Continue
             }
-            Phase::New => self.stop(Stop::Deadline, now, chance, notes, None),
+            Phase::New => self.stop(Stop::Deadline, late, chance, notes, None),
             Phase::Selected(open) => {
                 notes.push(open.settle(None, Decision::Stop(Stop::Deadline), State::TimedOut));
-                self.stop(Stop::Deadline, now, chance, notes, None)
+                self.stop(Stop::Deadline, late, chance, notes, None)
             }
-            Phase::Sending(open) => self.on_outcome(open, timed_out(), now, chance, notes),
+            Phase::Sending(open) => self.on_outcome(open, timed_out(), late, chance, notes),
             Phase::Waiting { began, permit, .. } => {
                 drop(permit);
                 self.end_wait(began, now, WaitEnd::Deadline, notes);
@@ -428,9 +437,11 @@ impl Executor {
         notes: &mut Vec<Note>,
     ) -> Next {
         match phase {
-            Phase::New | Phase::Passing(_) | Phase::Ended => {}
+            Phase::Passing(_) | Phase::Ended => {}
+            Phase::New => self.suppress_for_nobody(notes),
             Phase::Selected(open) | Phase::Sending(open) => {
                 notes.push(open.settle(None, Decision::Stop(Stop::ClientGone), State::Cancelled));
+                self.suppress_for_nobody(notes);
             }
             Phase::Delivering(open, report) => {
                 notes.push(open.settle(Some(report), Decision::Accept, State::Cancelled));
@@ -441,6 +452,13 @@ impl Executor {
             }
         }
         self.abandon(how.label(), notes)
+    }
+
+    /// The first round ends without a success because the client left: so there is no second one either (R-S9, R-S11).
+    fn suppress_for_nobody(&self, notes: &mut Vec<Note>) {
+        if self.may_have_second_round() {
+            notes.push(Note::Suppressed(Suppression::ClientGone));
+        }
     }
 
     fn on_delivered(

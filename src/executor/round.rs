@@ -23,6 +23,7 @@ impl Executor {
             self.pass.tried |= 1 << candidate;
             let (target, _) = self.plan.target(candidate)?;
             if self.not_before(candidate, now).is_some() {
+                self.lasting.skipped = true;
                 notes.push(Note::Skipped {
                     target,
                     round: self.pass.round,
@@ -126,7 +127,7 @@ impl Executor {
             .routing
             .exhaustion
             .is_some_and(|e| e.rounds_max > 1);
-        configured && self.pass.round == Round::First
+        configured && self.pass.round == Round::First && !self.plan.candidates.is_empty()
     }
 
     /// Begins the wait, or says why there is none.

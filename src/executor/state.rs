@@ -70,6 +70,8 @@ pub(super) struct Lasting {
     pub slow: bool,
     /// The attempt whose answer the operation ends with, once that is decided.
     pub told: Option<u32>,
+    /// Whether a candidate was passed over because it cools: that counts as its rejection (R-S5).
+    pub skipped: bool,
     /// Whether a second round has begun and its end is not noted.
     pub second_round_open: bool,
 }

@@ -13,19 +13,23 @@ pub struct BufferedBytes {
 impl BufferedBytes {
     /// Takes `bytes` unless the total would pass `max`.
     pub fn reserve(self: &Arc<Self>, bytes: u64, max: u64) -> Option<Reservation> {
+        self.take(bytes, max).then(|| Reservation {
+            account: Arc::clone(self),
+            bytes,
+        })
+    }
+
+    fn take(&self, bytes: u64, max: u64) -> bool {
         let mut held = self.held.load(Ordering::Relaxed);
         loop {
-            let total = held.checked_add(bytes).filter(|total| *total <= max)?;
+            let Some(total) = held.checked_add(bytes).filter(|total| *total <= max) else {
+                return false;
+            };
             match self
                 .held
                 .compare_exchange_weak(held, total, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => {
-                    return Some(Reservation {
-                        account: Arc::clone(self),
-                        bytes,
-                    });
-                }
+                Ok(_) => return true,
                 Err(seen) => held = seen,
             }
         }
@@ -48,12 +52,11 @@ pub struct Reservation {
 impl Reservation {
     /// Adds `more` to this share unless the total would pass `max`; says whether it did.
     pub fn grow(&mut self, more: u64, max: u64) -> bool {
-        let Some(extra) = self.account.reserve(more, max) else {
-            return false;
-        };
-        self.bytes += more;
-        std::mem::forget(extra);
-        true
+        let taken = self.account.take(more, max);
+        if taken {
+            self.bytes += more;
+        }
+        taken
     }
 
     /// Gives back all but `bytes`.

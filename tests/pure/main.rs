@@ -10,7 +10,15 @@
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod config;
+mod counters;
+mod executor_bounds;
+mod executor_exhaustion;
+mod executor_fallback;
+mod executor_precedence;
+mod executor_stops;
+mod executor_suppression;
 mod ledger;
+mod model;
 mod providers_answers;
 mod providers_cases;
 mod providers_corpus;
@@ -25,3 +33,7 @@ mod requests_paths;
 mod requests_properties;
 mod requests_scan;
 mod requests_state;
+mod scenarios;
+mod simulation;
+mod support;
+mod tidy;

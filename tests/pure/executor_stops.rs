@@ -1,0 +1,215 @@
+//! Every way to stop although candidates are left: one test a variant of `Stop`, and their order.
+
+use rondo::core::commitment::Commitment;
+use rondo::core::decision::{Decision, Facts, Round, Stop, decide};
+use rondo::core::outcome::AttemptReport;
+use rondo::policy::routing::Fallback;
+
+use crate::support::check::{Run, check};
+use crate::support::reports::named;
+use crate::support::spec::{Spec, route, two_rounds};
+
+fn stops(run: &Run, stop: Stop) {
+    assert_eq!(run.settled.stop, Some(stop));
+}
+
+// R-F7
+#[test]
+fn stop_terminal() {
+    stops(
+        &check(&route(2), "T1: 400; T2: ok", "1:T1 400"),
+        Stop::Terminal,
+    );
+}
+
+// R-F2
+#[test]
+fn stop_ambiguous() {
+    stops(
+        &check(&route(2), "T1: reset; T2: ok", "1:T1 ambiguous"),
+        Stop::Ambiguous,
+    );
+}
+
+// R-S6
+#[test]
+fn stop_output_seen() {
+    let spec = route(2).transport_error().http_5xx();
+    stops(
+        &check(&spec, "T1: partial; T2: ok", "1:T1 ambiguous"),
+        Stop::OutputSeen,
+    );
+}
+
+// R-S9
+#[test]
+fn stop_shutdown() {
+    let run = check(
+        &route(2),
+        "T1: 429@500; T2: ok; shutdown@100",
+        "1:T1 throttled(shutdown)",
+    );
+    stops(&run, Stop::Shutdown);
+}
+
+// R-B4
+#[test]
+fn stop_deadline() {
+    let spec = Spec {
+        deadline: 300,
+        ..route(2).transport_error()
+    };
+    stops(
+        &check(&spec, "T1: ok@500; T2: ok", "1:T1 deadline"),
+        Stop::Deadline,
+    );
+}
+
+// R-F4
+#[test]
+fn stop_slow_failure() {
+    let spec = Spec {
+        fail_within: Some(100),
+        ..route(2).http_5xx()
+    };
+    stops(
+        &check(&spec, "T1: 500@200; T2: ok", "1:T1 500"),
+        Stop::SlowFailure,
+    );
+}
+
+// R-S19
+#[test]
+fn stop_second_round() {
+    let spec = two_rounds(2).http_5xx();
+    let run = check(
+        &spec,
+        "T1: 429/100 500; T2: 429/100",
+        "1:T1 1:T2 wait 2:T1 500",
+    );
+    stops(&run, Stop::SecondRound);
+}
+
+// R-D4
+#[test]
+fn stop_client_gone() {
+    stops(
+        &check(&route(2), "T1: ok@500; gone@100", "1:T1 cancelled"),
+        Stop::ClientGone,
+    );
+}
+
+// R-B8: a committed operation has no open attempt to fail; the question is asked all the same.
+#[test]
+fn stop_committed() {
+    let report = named("429");
+    let fallback = Fallback::default();
+    let facts = Facts {
+        commitment: Commitment::Headers,
+        ..plain(&report, &fallback)
+    };
+    assert_eq!(decide(&facts), Decision::Stop(Stop::Committed));
+}
+
+// R-B8: an impossible event panics in tests.
+#[test]
+#[should_panic(expected = "unexpected wait_elapsed while new")]
+fn stop_unexpected() {
+    use rand::SeedableRng;
+    let spec = route(1);
+    let plan = spec.plan(&spec.build(), crate::support::check::START);
+    let mut executor = rondo::executor::Executor::new(plan);
+    let mut chance = rand::rngs::SmallRng::seed_from_u64(1);
+    let _ = executor.handle(
+        crate::support::check::START,
+        rondo::executor::event::Event::WaitElapsed,
+        &mut chance,
+    );
+}
+
+// R-B1 R-F3: the order of the questions is the order of the reasons.
+#[test]
+fn the_first_question_that_holds_decides() {
+    let fallback = Fallback {
+        transport_error: true,
+        ..Fallback::default()
+    };
+    let (moving, staying) = (named("reset"), named("400"));
+    let worst = Facts {
+        commitment: Commitment::Headers,
+        deadline_passed: true,
+        draining: true,
+        slow: true,
+        round: Round::Second,
+        sends_left: 0,
+        ..plain(&moving, &fallback)
+    };
+    let decided = |facts: Facts<'_>| decide(&facts);
+    assert_eq!(decided(worst), Decision::Stop(Stop::Committed));
+    let open = Facts {
+        commitment: Commitment::Open,
+        ..worst
+    };
+    assert_eq!(
+        decided(Facts {
+            report: &staying,
+            ..open
+        }),
+        Decision::Stop(Stop::Terminal)
+    );
+    assert_eq!(decided(open), Decision::Stop(Stop::Deadline));
+    let early = Facts {
+        deadline_passed: false,
+        ..open
+    };
+    assert_eq!(decided(early), Decision::Stop(Stop::Shutdown));
+    let serving = Facts {
+        draining: false,
+        ..early
+    };
+    assert_eq!(decided(serving), Decision::Stop(Stop::SlowFailure));
+    let quick = Facts {
+        slow: false,
+        ..serving
+    };
+    assert_eq!(decided(quick), Decision::Stop(Stop::SecondRound));
+    let first = Facts {
+        round: Round::First,
+        ..quick
+    };
+    assert_eq!(decided(first), Decision::RoundOver);
+    let funded = Facts {
+        sends_left: 1,
+        ..first
+    };
+    assert_eq!(decided(funded), Decision::SameTarget);
+    assert_eq!(
+        decided(Facts {
+            sticky_left: 0,
+            ..funded
+        }),
+        Decision::NextTarget
+    );
+    let last = Facts {
+        sticky_left: 0,
+        has_next: false,
+        ..funded
+    };
+    assert_eq!(decided(last), Decision::RoundOver);
+}
+
+fn plain<'a>(report: &'a AttemptReport, fallback: &'a Fallback) -> Facts<'a> {
+    Facts {
+        report,
+        round: Round::First,
+        commitment: Commitment::Open,
+        draining: false,
+        deadline_passed: false,
+        slow: false,
+        sends_left: 5,
+        attempts_left: 5,
+        sticky_left: 1,
+        has_next: true,
+        fallback,
+    }
+}

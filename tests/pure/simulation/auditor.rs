@@ -1,0 +1,387 @@
+//! Watches one operation from outside and knows the requirements, not the code. It never asks the executor what it thinks:
+//! it is told every event with its effects, keeps its own books and fails the test on the first line that is broken.
+//!
+//! Not here: what spans operations (slots, bytes, balances); see [`super::world`].
+
+macro_rules! require {
+    ($self:ident, $cond:expr, $($what:tt)+) => {
+        if !$cond {
+            $self.fail(&format!($($what)+));
+        }
+    };
+}
+
+mod answers;
+mod attempts;
+mod rounds;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rondo::core::decision::Round;
+use rondo::core::outcome::{AttemptReport, Outcome};
+use rondo::core::settlement::{OperationOutcome, State};
+use rondo::core::suppression::Suppression;
+use rondo::core::time::MonoTime;
+use rondo::executor::effect::{
+    Begin, Effects, Next, Note, OperationSettled, SecondRoundEnd, ThrottleHeaders, WaitEnd,
+};
+use rondo::executor::event::{Event, StreamEnd};
+use rondo::executor::plan::Plan;
+use rondo::policy::routing::Mode;
+
+/// Delay of a target that gave none (R-S13).
+const DEFAULT_DELAY: Duration = Duration::from_millis(250);
+/// What an attempt needs after a wait (R-S10).
+const ALLOWANCE: Duration = Duration::from_millis(250);
+
+/// Not-before instants that certified answers have set for everybody, by the identity of the shared counter.
+#[derive(Debug, Default)]
+pub struct Cooling(BTreeMap<usize, MonoTime>);
+
+impl Cooling {
+    fn until(&self, key: usize) -> MonoTime {
+        self.0.get(&key).copied().unwrap_or_default()
+    }
+
+    pub fn extend(&mut self, key: usize, until: MonoTime) {
+        let entry = self.0.entry(key).or_default();
+        *entry = (*entry).max(until);
+    }
+
+    fn end(&mut self, key: usize, seen: MonoTime) {
+        if self.until(key) == seen {
+            self.0.remove(&key);
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    begin: Begin,
+    began: MonoTime,
+    sent: bool,
+    cooling_seen: MonoTime,
+    report: Option<AttemptReport>,
+}
+
+#[derive(Debug, Clone)]
+struct Past {
+    begin: Begin,
+    report: Option<AttemptReport>,
+    slow: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    began: MonoTime,
+    until: MonoTime,
+}
+
+/// The books of one operation.
+#[derive(Debug)]
+pub struct Auditor {
+    plan: Plan,
+    keys: Vec<usize>,
+    now: MonoTime,
+    began: MonoTime,
+    history: Vec<(MonoTime, Event, Next, Vec<Note>)>,
+    open: Option<Open>,
+    past: Vec<Past>,
+    skipped: Vec<(Round, usize)>,
+    own_not_before: Vec<Option<MonoTime>>,
+    pub sends: u32,
+    pub attempts: u32,
+    pub settled_attempts: u32,
+    wait: Option<Wait>,
+    pub waits: Vec<(Duration, WaitEnd)>,
+    gone: bool,
+    draining: bool,
+    committed: bool,
+    committed_at: Option<MonoTime>,
+    answered: bool,
+    accepted: bool,
+    pub suppressed: Option<Suppression>,
+    pub exhausted: bool,
+    pub second_round_end: Option<SecondRoundEnd>,
+    pub settled: Option<OperationSettled>,
+    pub throttle: Option<ThrottleHeaders>,
+    has_wait: bool,
+}
+
+impl Auditor {
+    pub fn new(plan: &Plan, began: MonoTime) -> Auditor {
+        let key =
+            |candidate: &usize| Arc::as_ptr(&plan.route.targets[*candidate].cooldown) as usize;
+        Auditor {
+            keys: plan.candidates.iter().map(key).collect(),
+            own_not_before: vec![None; plan.candidates.len()],
+            plan: plan.clone(),
+            now: began,
+            began,
+            history: Vec::new(),
+            open: None,
+            past: Vec::new(),
+            skipped: Vec::new(),
+            sends: 0,
+            attempts: 0,
+            settled_attempts: 0,
+            wait: None,
+            waits: Vec::new(),
+            gone: false,
+            draining: false,
+            committed: false,
+            committed_at: None,
+            answered: false,
+            accepted: false,
+            suppressed: None,
+            exhausted: false,
+            second_round_end: None,
+            settled: None,
+            throttle: None,
+            has_wait: false,
+        }
+    }
+
+    /// The attempt that is open now.
+    pub fn open(&self) -> Option<Begin> {
+        self.open.as_ref().map(|open| open.begin)
+    }
+
+    /// Whether the operation sleeps now.
+    pub fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// When the client was given the first byte.
+    pub fn committed_at(&self) -> Option<MonoTime> {
+        self.committed_at
+    }
+
+    /// Bytes that the operation's body holds.
+    pub fn held_bytes(&self) -> u64 {
+        self.plan.held_bytes
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let mut story = String::new();
+        for (at, event, next, notes) in &self.history {
+            let _ = writeln!(
+                story,
+                "  {:>9} us {event:?}\n      {notes:?}\n      {next:?}",
+                at.as_micros()
+            );
+        }
+        panic!(
+            "{what}\nrouting {:?}\nbound {:?} caller_retry {} deadline {:?} began {:?}\n{story}",
+            self.plan.route.routing,
+            self.plan.binding,
+            self.plan.caller_retry,
+            self.plan.deadline,
+            self.began
+        );
+    }
+
+    /// Takes note of one step and checks it.
+    pub fn observe(
+        &mut self,
+        now: MonoTime,
+        event: &Event,
+        effects: &Effects,
+        cooling: &mut Cooling,
+    ) {
+        self.history.push((
+            now,
+            event.clone(),
+            effects.next.clone(),
+            effects.notes.clone(),
+        ));
+        require!(self, now >= self.now, "time went back");
+        self.now = now;
+        if self.settled.is_some() {
+            let silent = effects.notes.is_empty() && matches!(effects.next, Next::End);
+            require!(
+                self,
+                silent,
+                "R-L1: something happened after the settlement"
+            );
+            return;
+        }
+        self.take_event(event, cooling);
+        for note in &effects.notes {
+            self.take_note(event, note, cooling);
+        }
+        self.take_next(event, &effects.next, cooling);
+    }
+
+    fn take_event(&mut self, event: &Event, cooling: &mut Cooling) {
+        match event {
+            Event::ClientGone | Event::Dropped => self.gone = true,
+            Event::StreamEnded(StreamEnd::ClientGone) => self.gone = true,
+            Event::ShutdownBegun => self.draining = true,
+            Event::Committed => {
+                require!(self, self.answered, "committed without an answer");
+                self.committed = true;
+                self.committed_at.get_or_insert(self.now);
+            }
+            Event::Outcome(report) => self.take_report(report, cooling),
+            Event::Admitted
+            | Event::SendBegun
+            | Event::WaitElapsed
+            | Event::DeadlinePassed
+            | Event::StreamEnded(_) => {}
+        }
+    }
+
+    fn take_report(&mut self, report: &AttemptReport, cooling: &mut Cooling) {
+        let Some(open) = &mut self.open else {
+            self.fail("an outcome without an attempt");
+        };
+        open.report = Some(report.clone());
+        let (candidate, seen) = (open.begin.candidate, open.cooling_seen);
+        let key = self.keys[candidate];
+        match report.outcome {
+            Outcome::Rejected(_) => {
+                let until = self.now.after(report.pushback.unwrap_or(DEFAULT_DELAY));
+                let own = &mut self.own_not_before[candidate];
+                *own = (*own).max(Some(until));
+                let bound = self.plan.route.routing.cooldown_max;
+                if let Some(delay) = report.pushback.filter(|_| !bound.is_zero()) {
+                    cooling.extend(key, self.now.after(delay.min(bound)));
+                }
+            }
+            Outcome::Succeeded => cooling.end(key, seen),
+            Outcome::NotDelivered | Outcome::Refused | Outcome::Ambiguous | Outcome::Partial => {}
+        }
+    }
+
+    fn take_note(&mut self, event: &Event, note: &Note, cooling: &Cooling) {
+        match note {
+            Note::AttemptOpened(begin) => self.on_opened(*begin, cooling),
+            Note::SendDispatched(begin) => self.on_sent(event, *begin),
+            Note::AttemptSettled(settled) => self.on_attempt_settled(event, settled),
+            Note::Skipped { target, round } => self.on_skipped(*target, *round, cooling),
+            Note::Failover { from, to, .. } => {
+                let last = self.past.last().map(|past| past.begin.target);
+                require!(
+                    self,
+                    last == Some(*from) && from != to,
+                    "a failover between the wrong targets"
+                );
+            }
+            Note::WaitBegun => {
+                require!(self, !self.has_wait, "R-B3: a second wait");
+                self.has_wait = true;
+            }
+            Note::WaitEnded { how, waited } => self.on_wait_ended(event, *how, *waited),
+            Note::SecondRoundEnded(end) => self.on_second_round_ended(event, *end),
+            Note::Suppressed(reason) => self.on_suppressed(event, *reason, cooling),
+            Note::RouteExhausted => {
+                require!(self, !self.exhausted, "R-S21: exhausted twice");
+                self.exhausted = true;
+            }
+            Note::OperationSettled(settled) => self.on_settled(settled),
+            Note::Unexpected(event) => self.fail(&format!("an unexpected event: {event}")),
+        }
+    }
+
+    fn round(&self) -> Round {
+        if self.waits.iter().any(|(_, how)| *how == WaitEnd::Elapsed) {
+            Round::Second
+        } else {
+            Round::First
+        }
+    }
+
+    fn reach(&self) -> usize {
+        let alone =
+            self.plan.binding.is_some() || self.plan.route.routing.mode == Mode::PrimaryOnly;
+        if alone {
+            self.plan.candidates.len().min(1)
+        } else {
+            self.plan.candidates.len()
+        }
+    }
+
+    fn is_cooling(&self, candidate: usize, cooling: &Cooling) -> bool {
+        self.own_not_before[candidate].is_some_and(|instant| instant > self.now)
+            || cooling.until(self.keys[candidate]) > self.now
+    }
+
+    fn tried(&self, round: Round, candidate: usize) -> bool {
+        self.past
+            .iter()
+            .any(|p| p.begin.round == round && p.begin.candidate == candidate)
+    }
+
+    fn on_settled(&mut self, settled: &OperationSettled) {
+        require!(self, self.settled.is_none(), "R-L1: settled twice");
+        require!(
+            self,
+            self.open.is_none(),
+            "R-L1: settled with an open attempt"
+        );
+        require!(self, self.wait.is_none(), "settled while waiting");
+        require!(self, settled.sends == self.sends, "R-S23: sends");
+        require!(
+            self,
+            settled.rounds == self.round().number(),
+            "R-S23: rounds"
+        );
+        let waited: Duration = self.waits.iter().map(|(waited, _)| *waited).sum();
+        require!(self, settled.waited == waited, "R-S21: wait time");
+        require!(
+            self,
+            settled.state != State::Pending,
+            "R-L1: pending is not terminal"
+        );
+        let cancelled = settled.outcome == OperationOutcome::Cancelled;
+        require!(
+            self,
+            cancelled == self.gone,
+            "R-D4: cancelled and gone go together"
+        );
+        self.settled = Some(*settled);
+        self.check_round_account();
+    }
+
+    fn take_next(&mut self, event: &Event, next: &Next, cooling: &Cooling) {
+        match next {
+            Next::Begin(begin) => {
+                require!(
+                    self,
+                    self.open() == Some(*begin),
+                    "R-S23: begun but not opened"
+                );
+            }
+            Next::Send => {
+                let sent = self.open.as_ref().is_some_and(|open| open.sent);
+                require!(
+                    self,
+                    matches!(event, Event::SendBegun) && sent,
+                    "R-B8: an unrecorded send"
+                );
+            }
+            Next::Wait(until) => match self.wait {
+                Some(wait) => require!(self, wait.until == *until, "the wait was moved"),
+                None => {
+                    require!(self, self.has_wait, "R-S21: an unrecorded wait");
+                    self.on_wait(*until, cooling);
+                }
+            },
+            Next::Deliver(deliver) => self.on_deliver(deliver, cooling),
+            Next::Answer(answer) => {
+                self.on_answer();
+                self.check_answer(event, answer, cooling);
+            }
+            Next::Continue => {}
+            Next::End => require!(
+                self,
+                self.settled.is_some(),
+                "R-S23: ended without a settlement"
+            ),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Attempts and sends: what may begin, what may be sent, how it settles (R-B1, R-B2, R-B8, R-F, R-K, R-L1).
+
+use rondo::core::class::Class;
+use rondo::core::decision::Round;
+use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
+use rondo::core::settlement::State;
+use rondo::executor::effect::{AttemptSettled, Begin};
+use rondo::executor::event::{Event, StreamEnd};
+
+use super::{Auditor, Cooling, Open, Past};
+
+impl Auditor {
+    pub(super) fn on_opened(&mut self, begin: Begin, cooling: &Cooling) {
+        require!(
+            self,
+            self.open.is_none(),
+            "R-S8: an attempt was begun while another is open"
+        );
+        require!(
+            self,
+            self.wait.is_none(),
+            "an attempt was begun while waiting"
+        );
+        require!(
+            self,
+            !self.gone,
+            "R-B8: an attempt was begun after the client left"
+        );
+        require!(
+            self,
+            !self.answered,
+            "R-B8: an attempt was begun after an answer"
+        );
+        self.attempts += 1;
+        require!(
+            self,
+            begin.attempt_no == self.attempts,
+            "attempts are numbered without gaps"
+        );
+        let round = self.round();
+        require!(
+            self,
+            begin.round == round,
+            "R-K3: round {:?} instead of {round:?}",
+            begin.round
+        );
+        require!(
+            self,
+            begin.candidate < self.reach(),
+            "R-F6, R-F8: a target out of reach"
+        );
+        let target = self.plan.candidates[begin.candidate];
+        require!(self, begin.target == target, "R-K3: the wrong target");
+        require!(
+            self,
+            !self.is_cooling(begin.candidate, cooling),
+            "R-S12, R-S16: a cooling target was begun"
+        );
+        self.check_permission(round);
+        if begin.retry_index == 0 {
+            self.check_order(begin, round);
+        } else {
+            self.check_sticky(begin, round);
+        }
+        self.open = Some(Open {
+            begin,
+            began: self.now,
+            sent: false,
+            cooling_seen: cooling.until(self.keys[begin.candidate]),
+            report: None,
+        });
+    }
+
+    /// R-F1, R-F2, R-F4, R-F7, R-S5, R-S19: what the last attempt allows.
+    pub(super) fn check_permission(&self, round: Round) {
+        for past in &self.past {
+            let Some(report) = &past.report else {
+                self.fail("an attempt after one that has no outcome");
+            };
+            if past.begin.round != round {
+                let certified = matches!(report.outcome, Outcome::Rejected(_));
+                require!(self, certified, "R-S5: round 2 after something uncertified");
+                continue;
+            }
+            require!(
+                self,
+                self.moves_on(report),
+                "R-F: no send may follow {:?}",
+                report.outcome
+            );
+            require!(self, !past.slow, "R-F4: a send after a slow failure");
+            let certified = matches!(report.outcome, Outcome::Rejected(_));
+            require!(
+                self,
+                round == Round::First || certified,
+                "R-S19: round 2 went on"
+            );
+        }
+    }
+
+    pub(super) fn moves_on(&self, report: &AttemptReport) -> bool {
+        let fallback = &self.plan.route.routing.fallback;
+        let status = report.status.unwrap_or(0);
+        match report.outcome {
+            Outcome::NotDelivered | Outcome::Rejected(_) => true,
+            Outcome::Ambiguous => fallback.transport_error,
+            Outcome::Partial | Outcome::Succeeded => false,
+            Outcome::Refused => {
+                let listed = fallback.statuses.contains(&status);
+                let terminal = matches!(
+                    report.class,
+                    Class::Auth | Class::Config | Class::ContextOverflow | Class::ContentPolicy
+                );
+                let in_stream = report.carrier == Carrier::Stream;
+                let pushback = matches!(report.class, Class::Throttle | Class::Overload);
+                let throttle = status == 429 || status == 529 || (in_stream && pushback);
+                let server = (500..=599).contains(&status) || in_stream;
+                listed
+                    || (!terminal && throttle && fallback.http_429)
+                    || (!terminal && !throttle && server && fallback.http_5xx)
+            }
+        }
+    }
+
+    pub(super) fn check_order(&self, begin: Begin, round: Round) {
+        require!(
+            self,
+            !self.tried(round, begin.candidate),
+            "R-B2: a target twice in one round"
+        );
+        let before = self
+            .past
+            .iter()
+            .filter(|p| p.begin.round == round && p.begin.retry_index == 0);
+        let count = u32::try_from(before.count()).unwrap();
+        let max = self.plan.route.routing.attempts_max;
+        require!(
+            self,
+            count < max,
+            "R-B2: {} attempts in a round of {max}",
+            count + 1
+        );
+        for earlier in 0..begin.candidate {
+            let passed = self.tried(round, earlier) || self.skipped.contains(&(round, earlier));
+            require!(
+                self,
+                passed,
+                "R-S16: a target was passed over without a word"
+            );
+        }
+        let ordered = self
+            .past
+            .iter()
+            .all(|p| p.begin.round != round || p.begin.candidate < begin.candidate);
+        require!(self, ordered, "R-S16: out of order");
+    }
+
+    pub(super) fn check_sticky(&self, begin: Begin, round: Round) {
+        require!(self, round == Round::First, "R-K4: a sticky try in round 2");
+        require!(
+            self,
+            begin.candidate == 0,
+            "R-K1: a sticky try of another candidate"
+        );
+        require!(
+            self,
+            begin.retry_index < self.plan.route.routing.sticky_tries,
+            "R-K1: too many sticky tries"
+        );
+        let Some(last) = self.past.last() else {
+            self.fail("R-K2: a sticky try that was planned up front");
+        };
+        let follows = last.begin.candidate == 0 && last.begin.retry_index + 1 == begin.retry_index;
+        require!(self, follows, "R-K3: retry_index does not follow");
+        let report = last.report.as_ref().unwrap();
+        let throttle = matches!(report.class, Class::Throttle | Class::Overload);
+        let certified = matches!(report.outcome, Outcome::Rejected(_));
+        require!(
+            self,
+            !throttle && !certified,
+            "R-K2: a sticky try after a throttle"
+        );
+        require!(
+            self,
+            report.scope == Scope::Candidate,
+            "R-K2: a sticky try after a wider failure"
+        );
+    }
+
+    pub(super) fn on_sent(&mut self, event: &Event, begin: Begin) {
+        require!(
+            self,
+            matches!(event, Event::SendBegun),
+            "R-B8: a send elsewhere than the dispatch point"
+        );
+        require!(self, !self.gone, "R-B8: a send after the client left");
+        require!(self, !self.committed, "R-B8: a send after commitment");
+        require!(
+            self,
+            self.now < self.plan.deadline,
+            "R-B4: a send after the deadline"
+        );
+        require!(
+            self,
+            !self.draining || self.sends == 0,
+            "R-B8: another send while draining"
+        );
+        let bound = self.plan.binding.is_some();
+        require!(
+            self,
+            !bound || begin.candidate == 0,
+            "R-F8: a bound operation changed target"
+        );
+        let routing = &self.plan.route.routing;
+        let max = routing
+            .tries_max
+            .map_or(routing.sends_max, |tries| tries.min(routing.sends_max));
+        self.sends += 1;
+        require!(
+            self,
+            self.sends <= max,
+            "R-B1: {} sends of {max}",
+            self.sends
+        );
+        match &mut self.open {
+            Some(open) if open.begin == begin && !open.sent => open.sent = true,
+            _ => self.fail("a send without its attempt"),
+        }
+    }
+
+    pub(super) fn on_skipped(&mut self, target: usize, round: Round, cooling: &Cooling) {
+        let Some(candidate) = self.plan.candidates.iter().position(|t| *t == target) else {
+            self.fail("an unknown target was skipped");
+        };
+        require!(self, round == self.round(), "skipped in the wrong round");
+        require!(
+            self,
+            self.is_cooling(candidate, cooling),
+            "R-S16: a free target was skipped"
+        );
+        let seen = self.tried(round, candidate) || self.skipped.contains(&(round, candidate));
+        require!(self, !seen, "R-B2: skipped or tried before");
+        self.skipped.push((round, candidate));
+    }
+
+    pub(super) fn on_attempt_settled(&mut self, event: &Event, settled: &AttemptSettled) {
+        let Some(open) = self.open.take() else {
+            self.fail("R-L1: an attempt was settled twice");
+        };
+        require!(
+            self,
+            open.begin == settled.begin,
+            "another attempt was settled"
+        );
+        require!(
+            self,
+            open.sent == settled.sent,
+            "R-S23: sent or not is wrong"
+        );
+        self.settled_attempts += 1;
+        let expected = self.expected_state(event, &open);
+        require!(
+            self,
+            settled.state == expected,
+            "R-L1: settled {:?} instead of {expected:?}",
+            settled.state
+        );
+        let limit = self.plan.route.routing.fail_within;
+        let late = limit.is_some_and(|limit| self.now.since(open.began) > limit);
+        let report = if self.gone { None } else { open.report };
+        let report = match (report, event) {
+            (None, Event::DeadlinePassed) if open.sent => settled.report.clone(),
+            (report, _) => report,
+        };
+        // What ended before it was sent has not failed, late or early.
+        let slow = late && report.is_some();
+        self.past.push(Past {
+            begin: open.begin,
+            report,
+            slow,
+        });
+    }
+
+    pub(super) fn expected_state(&self, event: &Event, open: &Open) -> State {
+        if self.gone {
+            return State::Cancelled;
+        }
+        match event {
+            Event::DeadlinePassed => State::TimedOut,
+            Event::StreamEnded(StreamEnd::Complete) => State::Succeeded,
+            Event::StreamEnded(StreamEnd::UpstreamBroke) => State::Failed,
+            Event::StreamEnded(StreamEnd::UpstreamTimedOut) => State::TimedOut,
+            Event::SendBegun if self.now >= self.plan.deadline => State::TimedOut,
+            Event::SendBegun => State::Failed,
+            _ => match open.report.as_ref().map(|r| (r.outcome, r.class)) {
+                Some((Outcome::Rejected(_), _)) => State::Rejected,
+                Some((Outcome::Refused, _)) => State::Refused,
+                Some((Outcome::Ambiguous, Class::Timeout)) => State::TimedOut,
+                Some((Outcome::Ambiguous, _)) => State::Ambiguous,
+                Some((Outcome::NotDelivered | Outcome::Partial, _)) => State::Failed,
+                Some((Outcome::Succeeded, _)) | None => State::Pending,
+            },
+        }
+    }
+}

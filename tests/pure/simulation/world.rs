@@ -1,0 +1,585 @@
+//! One epoch: routes over shared upstreams, operations that arrive, outside events, and the balances at the end.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngCore, SeedableRng};
+use rondo::core::settlement::OperationOutcome;
+use rondo::core::time::MonoTime;
+use rondo::executor::effect::{Begin, Effects, Next, Note, SecondRoundEnd, WaitEnd};
+use rondo::executor::event::{Event, StreamEnd};
+use rondo::policy::admission::Waiters;
+use rondo::policy::buffered::{BufferedBytes, Reservation};
+use rondo::policy::cooldown::Cooldown;
+use rondo::policy::route::Route;
+use rondo::policy::routing::{Fallback, Mode};
+
+use super::auditor::Cooling;
+use super::upstream::Upstream;
+use crate::support::driver::{Driver, Surroundings};
+use crate::support::ms;
+use crate::support::spec::{Spec, route};
+
+/// The longest that a committed answer may be written.
+const STREAM_MAX: Duration = Duration::from_secs(30);
+/// Body bytes that a process of the simulation may hold (R-B7).
+const BUFFERED_MAX: u64 = 400_000;
+
+/// What happened, counted from the notes alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub operations: u64,
+    pub refused_before_reading: u64,
+    pub attempts: u64,
+    pub sends: u64,
+    pub settled_attempts: u64,
+    pub settled_operations: u64,
+    pub waits: u64,
+    pub waits_ended: u64,
+    pub admissions: u64,
+    pub successes: u64,
+    pub exhausted_after_round_2: u64,
+    pub other_ends_of_round_2: u64,
+    pub waits_cut_short: u64,
+    pub exhaustions: u64,
+    pub most_waiting: u64,
+    pub suppressed: BTreeMap<&'static str, u64>,
+    pub outcomes: BTreeMap<&'static str, u64>,
+    pub reasons: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.operations += other.operations;
+        self.refused_before_reading += other.refused_before_reading;
+        self.attempts += other.attempts;
+        self.sends += other.sends;
+        self.settled_attempts += other.settled_attempts;
+        self.settled_operations += other.settled_operations;
+        self.waits += other.waits;
+        self.waits_ended += other.waits_ended;
+        self.admissions += other.admissions;
+        self.successes += other.successes;
+        self.exhausted_after_round_2 += other.exhausted_after_round_2;
+        self.other_ends_of_round_2 += other.other_ends_of_round_2;
+        self.waits_cut_short += other.waits_cut_short;
+        self.exhaustions += other.exhaustions;
+        self.most_waiting = self.most_waiting.max(other.most_waiting);
+        for (from, to) in [
+            (&other.suppressed, &mut self.suppressed),
+            (&other.outcomes, &mut self.outcomes),
+            (&other.reasons, &mut self.reasons),
+        ] {
+            for (label, count) in from {
+                *to.entry(label).or_default() += count;
+            }
+        }
+    }
+
+    fn take(&mut self, effects: &Effects) {
+        for note in &effects.notes {
+            match note {
+                Note::AttemptOpened(_) => self.attempts += 1,
+                Note::SendDispatched(_) => self.sends += 1,
+                Note::AttemptSettled(_) => self.settled_attempts += 1,
+                Note::WaitBegun => {
+                    self.waits += 1;
+                    self.admissions += 1;
+                }
+                Note::WaitEnded { how, .. } => {
+                    self.waits_ended += 1;
+                    self.waits_cut_short += u64::from(*how != WaitEnd::Elapsed);
+                }
+                Note::SecondRoundEnded(SecondRoundEnd::Success) => self.successes += 1,
+                Note::SecondRoundEnded(SecondRoundEnd::Exhausted) => {
+                    self.exhausted_after_round_2 += 1
+                }
+                Note::SecondRoundEnded(SecondRoundEnd::Other) => self.other_ends_of_round_2 += 1,
+                Note::Suppressed(reason) => {
+                    *self.suppressed.entry(reason.label()).or_default() += 1
+                }
+                Note::RouteExhausted => self.exhaustions += 1,
+                Note::OperationSettled(settled) => {
+                    self.settled_operations += 1;
+                    *self.outcomes.entry(settled.outcome.label()).or_default() += 1;
+                    *self.reasons.entry(settled.reason).or_default() += 1;
+                }
+                Note::Skipped { .. } | Note::Failover { .. } => {}
+                Note::Unexpected(event) => panic!("unexpected {event}"),
+            }
+        }
+    }
+
+    /// Conservation (R-S22, R-S23, R-L1).
+    fn balance(&self) {
+        assert_eq!(
+            self.settled_operations + self.refused_before_reading,
+            self.operations,
+            "R-S23"
+        );
+        assert_eq!(self.attempts, self.settled_attempts, "R-S23");
+        assert!(self.sends <= self.attempts);
+        assert_eq!(self.waits, self.waits_ended, "R-S21");
+        let ends = self.successes
+            + self.exhausted_after_round_2
+            + self.other_ends_of_round_2
+            + self.waits_cut_short;
+        assert_eq!(self.admissions, ends, "R-S22");
+    }
+
+    /// A run of some length that never saw one of these proves nothing about it.
+    pub fn assert_that_everything_happened(&self) {
+        for label in [
+            "client_gone",
+            "shutdown",
+            "ambiguous",
+            "malformed",
+            "hard_quota",
+            "auth_config",
+            "not_throttled",
+            "state_bound",
+            "caller_retry",
+            "send_budget",
+            "wait_too_long",
+            "deadline",
+            "admission_full",
+            "output_seen",
+            "slow_failure",
+        ] {
+            assert!(
+                self.suppressed.contains_key(label),
+                "no suppression by {label}"
+            );
+        }
+        for outcome in OperationOutcome::ALL {
+            let refused_here = outcome == OperationOutcome::Rejected;
+            assert!(
+                refused_here || self.outcomes.contains_key(outcome.label()),
+                "no outcome {outcome:?}"
+            );
+        }
+        assert!(
+            self.successes > 0
+                && self.exhausted_after_round_2 > 0
+                && self.other_ends_of_round_2 > 0
+        );
+        assert!(self.waits_cut_short > 0 && self.refused_before_reading > 0);
+    }
+}
+
+/// What the clock brings.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Arrival,
+    Own { id: usize, version: u32 },
+    Deadline { id: usize },
+    Leaves { id: usize },
+    Dropped { id: usize },
+    Shutdown,
+    Reload,
+}
+
+struct Flight {
+    driver: Driver,
+    version: u32,
+    waiters: Arc<Waiters>,
+    /// Given back when the operation has ended.
+    _body: Reservation,
+}
+
+/// A route as its newest snapshot has it, and the counters that outlive snapshots.
+struct Lane {
+    spec: Spec,
+    route: Arc<Route>,
+    upstreams: Vec<usize>,
+    cooldowns: Vec<Arc<Cooldown>>,
+    waiters: Arc<Waiters>,
+}
+
+/// One world.
+pub struct Epoch {
+    rng: SmallRng,
+    now: MonoTime,
+    queue: BinaryHeap<Reverse<(MonoTime, u64, Due)>>,
+    ticket: u64,
+    upstreams: Vec<Upstream>,
+    lanes: Vec<Lane>,
+    account: Arc<BufferedBytes>,
+    flights: BTreeMap<usize, Flight>,
+    lane_of: BTreeMap<usize, Vec<usize>>,
+    cooling: Cooling,
+    draining: bool,
+    tally: Tally,
+}
+
+/// What surrounds one operation, borrowed from the world.
+struct Around<'a> {
+    rng: &'a mut SmallRng,
+    upstreams: &'a mut [Upstream],
+    lane: &'a [usize],
+}
+
+impl Surroundings for Around<'_> {
+    fn preparation(&mut self) -> Duration {
+        Duration::from_micros(self.rng.random_range(0..=400))
+    }
+
+    fn send(
+        &mut self,
+        now: MonoTime,
+        begin: Begin,
+    ) -> (Duration, rondo::core::outcome::AttemptReport) {
+        self.upstreams[self.lane[begin.target]].answer(now)
+    }
+
+    fn stream(&mut self, _now: MonoTime, good: bool) -> (Duration, StreamEnd) {
+        if !good {
+            return (Duration::from_micros(200), StreamEnd::Complete);
+        }
+        let end = match self.rng.random_range(0..40) {
+            0 => StreamEnd::UpstreamBroke,
+            1 => StreamEnd::UpstreamTimedOut,
+            2 => StreamEnd::ClientGone,
+            _ => StreamEnd::Complete,
+        };
+        let length = self.rng.random_range(0..=STREAM_MAX.as_micros() as u64 / 8);
+        (Duration::from_micros(length), end)
+    }
+}
+
+impl Epoch {
+    pub fn new(seed: u64) -> Epoch {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let upstreams: Vec<Upstream> = (0..6).map(|_| Upstream::new(rng.next_u64())).collect();
+        let cooldowns: Vec<Arc<Cooldown>> = upstreams.iter().map(|_| Arc::default()).collect();
+        let lanes = (0..5).map(|_| Lane::new(&mut rng, &cooldowns)).collect();
+        Epoch {
+            now: MonoTime::from_micros(1_000_000),
+            queue: BinaryHeap::new(),
+            ticket: 0,
+            upstreams,
+            lanes,
+            account: Arc::default(),
+            flights: BTreeMap::new(),
+            lane_of: BTreeMap::new(),
+            cooling: Cooling::default(),
+            draining: false,
+            tally: Tally::default(),
+            rng,
+        }
+    }
+
+    /// Lives through `operations` arrivals and whatever they bring.
+    pub fn run(mut self, operations: u64) -> Tally {
+        let mut at = self.now;
+        for _ in 0..operations {
+            // Bursts: every now and then many arrive in the same moment.
+            let gap = if self.rng.random_range(0..3) == 0 {
+                0
+            } else {
+                self.rng.random_range(0..60_000)
+            };
+            at = at.after(Duration::from_micros(gap));
+            self.plan(at, Due::Arrival);
+        }
+        for _ in 0..8 {
+            let reload = self.some_instant(at);
+            self.plan(reload, Due::Reload);
+        }
+        if self.rng.random_range(0..2) == 0 {
+            // Near the end, so that most operations are not refused for it.
+            let span = at.since(self.now) / 20;
+            let early = Duration::from_micros(self.rng.random_range(0..=span.as_micros() as u64));
+            let shutdown = MonoTime::from_micros(at.as_micros()).since(MonoTime::ZERO) - early;
+            self.plan(MonoTime::ZERO.after(shutdown), Due::Shutdown);
+        }
+        while let Some(Reverse((now, _, due))) = self.queue.pop() {
+            assert!(now >= self.now, "time went back");
+            self.now = now;
+            self.step(due);
+            self.audit();
+        }
+        self.close()
+    }
+
+    fn some_instant(&mut self, last: MonoTime) -> MonoTime {
+        let span = last.since(self.now).as_micros() as u64 + 1;
+        self.now
+            .after(Duration::from_micros(self.rng.random_range(0..span)))
+    }
+
+    fn plan(&mut self, at: MonoTime, due: Due) {
+        self.ticket += 1;
+        self.queue.push(Reverse((at, self.ticket, due)));
+    }
+
+    fn step(&mut self, due: Due) {
+        match due {
+            Due::Arrival => self.arrive(),
+            Due::Own { id, version } => {
+                let Some(flight) = self.flights.get_mut(&id) else {
+                    return;
+                };
+                if flight.version != version {
+                    return;
+                }
+                let (_, event) = flight.driver.due.take().expect("a timer without an event");
+                self.feed(id, event);
+            }
+            Due::Deadline { id } => self.feed(id, Event::DeadlinePassed),
+            Due::Leaves { id } => self.feed(id, Event::ClientGone),
+            Due::Dropped { id } => self.feed(id, Event::Dropped),
+            Due::Shutdown => {
+                self.draining = true;
+                let all: Vec<usize> = self.flights.keys().copied().collect();
+                for id in all {
+                    self.feed(id, Event::ShutdownBegun);
+                }
+            }
+            Due::Reload => {
+                let index = self.rng.random_range(0..self.lanes.len());
+                self.lanes[index].reload(&mut self.rng);
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        self.tally.operations += 1;
+        let lane = &self.lanes[self.rng.random_range(0..self.lanes.len())];
+        let mut spec = lane.spec.clone();
+        spec.bound = self.rng.random_range(0..12) == 0;
+        spec.caller_retry = self.rng.random_range(0..12) == 0;
+        spec.held_bytes = self.rng.random_range(1..=4_000);
+        let deadline = *[spec.deadline, spec.deadline, 300, 1500]
+            .choose(&mut self.rng)
+            .unwrap();
+        spec.deadline = deadline.min(spec.deadline);
+        let body = self.account.reserve(spec.held_bytes, BUFFERED_MAX);
+        // R-B7, R-C3: refused before it is read, or no longer accepted.
+        let Some(body) = body.filter(|_| !self.draining) else {
+            self.tally.refused_before_reading += 1;
+            return;
+        };
+        let id = usize::try_from(self.tally.operations).unwrap();
+        let driver = Driver::new(
+            spec.plan(&lane.route, self.now),
+            self.now,
+            self.rng.next_u64(),
+        );
+        let flight = Flight {
+            driver,
+            version: 0,
+            waiters: Arc::clone(&lane.waiters),
+            _body: body,
+        };
+        self.lane_of.insert(id, lane.upstreams.clone());
+        let end = flight.driver.deadline;
+        self.flights.insert(id, flight);
+        self.plan(end, Due::Deadline { id });
+        let patience = ms(self.rng.random_range(0..4_000));
+        match self.rng.random_range(0..20) {
+            0..=2 => self.plan(self.now.after(patience), Due::Leaves { id }),
+            3 => self.plan(self.now.after(patience), Due::Dropped { id }),
+            _ => {}
+        }
+        self.schedule(id);
+    }
+
+    /// Plans the operation's own next event; whatever was planned before is void.
+    fn schedule(&mut self, id: usize) {
+        let Some(flight) = self.flights.get_mut(&id) else {
+            return;
+        };
+        flight.version += 1;
+        let version = flight.version;
+        if let Some((at, _)) = flight.driver.due {
+            self.plan(at, Due::Own { id, version });
+        }
+    }
+
+    fn feed(&mut self, id: usize, event: Event) {
+        let Some(flight) = self.flights.get_mut(&id) else {
+            return;
+        };
+        let mut around = Around {
+            rng: &mut self.rng,
+            upstreams: &mut self.upstreams,
+            lane: &self.lane_of[&id],
+        };
+        let effects = flight
+            .driver
+            .feed(self.now, event, &mut self.cooling, &mut around);
+        self.tally.take(&effects);
+        let ended = flight.driver.has_ended();
+        assert_eq!(
+            ended,
+            matches!(effects.next, Next::End),
+            "R-L1: ended and said so"
+        );
+        if ended {
+            self.end(id);
+            return;
+        }
+        let deadline = flight.driver.deadline;
+        let timely = flight.driver.auditor.committed_at().is_some() || self.now <= deadline;
+        assert!(
+            timely || flight.driver.due.is_some(),
+            "R-B4: alive after its deadline"
+        );
+        self.schedule(id);
+    }
+
+    fn end(&mut self, id: usize) {
+        let flight = self.flights.remove(&id).unwrap();
+        self.lane_of.remove(&id);
+        let limit = flight.driver.deadline.after(STREAM_MAX);
+        assert!(
+            self.now <= limit,
+            "R-B4: an operation outlived its deadline and its stream's limit"
+        );
+        let settled = flight.driver.auditor.settled.expect("R-S23: no settlement");
+        let written = flight.driver.auditor.committed_at();
+        let answered_late = written.is_some_and(|at| at > flight.driver.deadline.after(ms(1)));
+        assert!(
+            !answered_late,
+            "R-B4: first byte after the deadline: {settled:?}"
+        );
+    }
+
+    /// R-B6, R-B7: what is shared is what the operations hold, and within its bounds.
+    fn audit(&mut self) {
+        if !self.ticket.is_multiple_of(16) && !self.queue.is_empty() {
+            return;
+        }
+        for lane in &self.lanes {
+            let asleep = self.flights.values().filter(|flight| {
+                Arc::ptr_eq(&flight.waiters, &lane.waiters) && flight.driver.auditor.is_waiting()
+            });
+            let (mut count, mut bytes) = (0, 0);
+            for flight in asleep {
+                count += 1;
+                bytes += flight.driver.auditor.held_bytes();
+            }
+            assert_eq!(lane.waiters.waiting(), count, "R-B6: slots");
+            assert_eq!(lane.waiters.waiting_bytes(), bytes, "R-B6: bytes");
+            assert!(
+                count <= u64::from(lane.spec.slots_max),
+                "R-B6: too many sleepers"
+            );
+            assert!(bytes <= lane.spec.bytes_max, "R-B6: too many bytes asleep");
+            self.tally.most_waiting = self.tally.most_waiting.max(count);
+        }
+        let held: u64 = self
+            .flights
+            .values()
+            .map(|f| f.driver.auditor.held_bytes())
+            .sum();
+        assert_eq!(self.account.held(), held, "R-B7: bytes held");
+        assert!(held <= BUFFERED_MAX, "R-B7: too many bytes held");
+    }
+
+    fn close(self) -> Tally {
+        assert!(
+            self.flights.is_empty(),
+            "liveness: {} operations never ended",
+            self.flights.len()
+        );
+        assert_eq!(self.account.held(), 0, "R-B7: bytes leaked");
+        for lane in &self.lanes {
+            assert_eq!(
+                (lane.waiters.waiting(), lane.waiters.waiting_bytes()),
+                (0, 0),
+                "R-B6: a slot leaked"
+            );
+        }
+        self.tally.balance();
+        self.tally
+    }
+}
+
+impl Lane {
+    fn new(rng: &mut SmallRng, all: &[Arc<Cooldown>]) -> Lane {
+        let count = rng.random_range(1..=4);
+        let mut upstreams = Vec::new();
+        while upstreams.len() < count {
+            let candidate = rng.random_range(0..all.len());
+            if !upstreams.contains(&candidate) {
+                upstreams.push(candidate);
+            }
+        }
+        let cooldowns: Vec<_> = upstreams
+            .iter()
+            .map(|index| Arc::clone(&all[*index]))
+            .collect();
+        let slots_max = *[2, 8, 64].choose(rng).unwrap();
+        let bytes_max = *[6_000, 1_000_000].choose(rng).unwrap();
+        let waiters = Arc::new(Waiters::new(slots_max, bytes_max));
+        let spec = Spec {
+            slots_max,
+            bytes_max,
+            ..any_spec(rng, count)
+        };
+        let route = spec.build_with(cooldowns.clone(), Arc::clone(&waiters));
+        Lane {
+            spec,
+            route,
+            upstreams,
+            cooldowns,
+            waiters,
+        }
+    }
+
+    /// Another snapshot: other rules, the same counters (R-C2). Operations in flight keep the route they began with.
+    fn reload(&mut self, rng: &mut SmallRng) {
+        let Spec {
+            slots_max,
+            bytes_max,
+            ..
+        } = self.spec;
+        self.spec = Spec {
+            slots_max,
+            bytes_max,
+            ..any_spec(rng, self.upstreams.len())
+        };
+        self.route = self
+            .spec
+            .build_with(self.cooldowns.clone(), Arc::clone(&self.waiters));
+    }
+}
+
+fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
+    let attempts_max = u32::try_from(rng.random_range(1..=targets)).unwrap();
+    Spec {
+        mode: if rng.random_range(0..10) == 0 {
+            Mode::PrimaryOnly
+        } else {
+            Mode::PriorityFailover
+        },
+        attempts_max,
+        sends_max: rng.random_range(1..=2 * attempts_max + 2),
+        rounds_max: if rng.random_range(0..4) == 0 { 1 } else { 2 },
+        wait_max: *[300, 2_000, 10_000].choose(rng).unwrap(),
+        fallback: Fallback {
+            http_429: rng.random_range(0..4) > 0,
+            http_5xx: rng.random_range(0..2) == 0,
+            transport_error: rng.random_range(0..3) == 0,
+            rate_limiting: false,
+            statuses: if rng.random_range(0..4) == 0 {
+                vec![401, 402, 404]
+            } else {
+                Vec::new()
+            },
+        },
+        tries_max: (rng.random_range(0..4) == 0).then(|| rng.random_range(1..=4)),
+        fail_within: (rng.random_range(0..4) == 0).then(|| rng.random_range(100..3_000)),
+        sticky_tries: rng.random_range(1..=3),
+        cooldown_max: *[0, 1_000, 60_000].choose(rng).unwrap(),
+        deadline: *[1_000, 8_000, 60_000].choose(rng).unwrap(),
+        caller_owns_retries: rng.random_range(0..2) == 0,
+        ..route(targets)
+    }
+}

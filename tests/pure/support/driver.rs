@@ -1,0 +1,95 @@
+//! One operation and its timers: obeys effects as the shell does. Every step passes the auditor.
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rondo::core::outcome::AttemptReport;
+use rondo::core::time::MonoTime;
+use rondo::executor::Executor;
+use rondo::executor::effect::{Begin, Effects, Next};
+use rondo::executor::event::{Event, StreamEnd};
+use rondo::executor::plan::Plan;
+
+use crate::simulation::auditor::{Auditor, Cooling};
+
+/// What the world around an operation does.
+pub trait Surroundings {
+    /// Time to prepare a request.
+    fn preparation(&mut self) -> Duration;
+    /// What becomes of a send, and when.
+    fn send(&mut self, now: MonoTime, begin: Begin) -> (Duration, AttemptReport);
+    /// How the writing of an answer ends, and when. `good` is false for error answers.
+    fn stream(&mut self, now: MonoTime, good: bool) -> (Duration, StreamEnd);
+}
+
+/// An operation that is being driven.
+#[derive(Debug)]
+pub struct Driver {
+    pub executor: Executor,
+    pub auditor: Auditor,
+    pub deadline: MonoTime,
+    /// The event that the operation's own work brings next.
+    pub due: Option<(MonoTime, Event)>,
+    rng: SmallRng,
+    good: bool,
+}
+
+impl Driver {
+    pub fn new(plan: Plan, began: MonoTime, seed: u64) -> Driver {
+        Driver {
+            auditor: Auditor::new(&plan, began),
+            deadline: plan.deadline,
+            executor: Executor::new(plan),
+            due: Some((began, Event::Admitted)),
+            rng: SmallRng::seed_from_u64(seed),
+            good: false,
+        }
+    }
+
+    /// Feeds one event and sets the timer that follows from the answer.
+    pub fn feed(
+        &mut self,
+        now: MonoTime,
+        event: Event,
+        cooling: &mut Cooling,
+        around: &mut impl Surroundings,
+    ) -> Effects {
+        let is_own = !matches!(
+            event,
+            Event::ClientGone | Event::ShutdownBegun | Event::DeadlinePassed | Event::Dropped
+        );
+        let committed = matches!(event, Event::Committed);
+        if is_own {
+            self.due = None;
+        }
+        let seen = event.clone();
+        let effects = self.executor.handle(now, event, &mut self.rng);
+        self.auditor.observe(now, &seen, &effects, cooling);
+        match &effects.next {
+            Next::Begin(_) => self.due = Some((now.after(around.preparation()), Event::SendBegun)),
+            Next::Send => {
+                let begin = self.auditor.open().expect("a send without an attempt");
+                let (after, report) = around.send(now, begin);
+                self.due = Some((now.after(after), Event::Outcome(report)));
+            }
+            Next::Wait(until) => self.due = Some((*until, Event::WaitElapsed)),
+            Next::Deliver(_) | Next::Answer(_) => {
+                self.good = self.auditor.open().is_some();
+                self.due = Some((now.after(Duration::from_micros(50)), Event::Committed));
+            }
+            Next::Continue if committed => {
+                let (after, end) = around.stream(now, self.good);
+                self.due = Some((now.after(after), Event::StreamEnded(end)));
+            }
+            Next::Continue => {}
+            Next::End => self.due = None,
+        }
+        effects
+    }
+
+    /// Whether the operation has ended.
+    pub fn has_ended(&self) -> bool {
+        self.executor.has_ended()
+    }
+}

@@ -1,0 +1,144 @@
+//! A route and a plan in the terms of a test. Durations are milliseconds.
+
+use std::sync::Arc;
+
+use rondo::core::limits::{WAITERS_PER_ROUTE_MAX, WAITING_BYTES_PER_ROUTE_MAX};
+use rondo::core::time::MonoTime;
+use rondo::executor::plan::Plan;
+use rondo::policy::admission::Waiters;
+use rondo::policy::cooldown::Cooldown;
+use rondo::policy::route::{Route, Target};
+use rondo::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
+
+use super::ms;
+
+/// What a test says about a route and an operation on it.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    pub targets: usize,
+    pub mode: Mode,
+    pub attempts_max: u32,
+    pub sends_max: u32,
+    pub rounds_max: u8,
+    pub wait_max: u64,
+    pub fallback: Fallback,
+    pub tries_max: Option<u32>,
+    pub fail_within: Option<u64>,
+    pub sticky_tries: u32,
+    pub cooldown_max: u64,
+    pub deadline: u64,
+    pub bound: bool,
+    pub caller_retry: bool,
+    pub caller_owns_retries: bool,
+    pub held_bytes: u64,
+    pub slots_max: u16,
+    pub bytes_max: u64,
+}
+
+/// One ordered pass over `targets`.
+pub fn route(targets: usize) -> Spec {
+    Spec {
+        targets,
+        mode: Mode::PriorityFailover,
+        attempts_max: u32::try_from(targets).unwrap().max(1),
+        sends_max: 6,
+        rounds_max: 1,
+        wait_max: 2000,
+        fallback: Fallback {
+            http_429: true,
+            ..Fallback::default()
+        },
+        tries_max: None,
+        fail_within: None,
+        sticky_tries: 1,
+        cooldown_max: 60_000,
+        deadline: 120_000,
+        bound: false,
+        caller_retry: false,
+        caller_owns_retries: true,
+        held_bytes: 1000,
+        slots_max: WAITERS_PER_ROUTE_MAX,
+        bytes_max: WAITING_BYTES_PER_ROUTE_MAX,
+    }
+}
+
+/// The same with the exhaustion round on.
+pub fn two_rounds(targets: usize) -> Spec {
+    Spec {
+        rounds_max: 2,
+        ..route(targets)
+    }
+}
+
+impl Spec {
+    pub fn http_5xx(mut self) -> Spec {
+        self.fallback.http_5xx = true;
+        self
+    }
+
+    pub fn transport_error(mut self) -> Spec {
+        self.fallback.transport_error = true;
+        self
+    }
+
+    pub fn statuses(mut self, statuses: &[u16]) -> Spec {
+        self.fallback.statuses = statuses.to_vec();
+        self
+    }
+
+    pub fn routing(&self) -> Routing {
+        Routing {
+            mode: self.mode,
+            attempts_max: self.attempts_max,
+            sends_max: self.sends_max,
+            exhaustion: (self.rounds_max > 1).then_some(Exhaustion {
+                rounds_max: self.rounds_max,
+                wait_max: ms(self.wait_max),
+            }),
+            fallback: self.fallback.clone(),
+            tries_max: self.tries_max,
+            fail_within: self.fail_within.map(ms),
+            sticky_tries: self.sticky_tries,
+            on_client_disconnect: OnDisconnect::Abort,
+            cooldown_max: ms(self.cooldown_max),
+        }
+    }
+
+    pub fn build(&self) -> Arc<Route> {
+        let cooldowns = (0..self.targets)
+            .map(|_| Arc::new(Cooldown::default()))
+            .collect();
+        let waiters = Arc::new(Waiters::new(self.slots_max, self.bytes_max));
+        self.build_with(cooldowns, waiters)
+    }
+
+    /// The route over counters that outlive it, as a reload keeps them.
+    pub fn build_with(&self, cooldowns: Vec<Arc<Cooldown>>, waiters: Arc<Waiters>) -> Arc<Route> {
+        let target = |(index, cooldown): (usize, Arc<Cooldown>)| Target {
+            name: format!("T{}", index + 1).into(),
+            provider: index,
+            model: None,
+            cooldown,
+        };
+        Arc::new(Route {
+            name: "route".into(),
+            models: Vec::new(),
+            targets: cooldowns.into_iter().enumerate().map(target).collect(),
+            routing: self.routing(),
+            deadline: ms(self.deadline),
+            waiters,
+        })
+    }
+
+    pub fn plan(&self, route: &Arc<Route>, began: MonoTime) -> Plan {
+        Plan {
+            route: Arc::clone(route),
+            candidates: (0..route.targets.len()).collect(),
+            binding: self.bound.then_some("previous_response_id"),
+            caller_retry: self.caller_retry,
+            caller_owns_retries: self.caller_owns_retries,
+            deadline: began.after(ms(self.deadline)),
+            held_bytes: self.held_bytes,
+        }
+    }
+}
