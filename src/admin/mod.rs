@@ -34,7 +34,7 @@ pub trait AdminHost: Send + Sync + 'static {
     fn loaded_at(&self) -> WallTime;
     /// Why the last reload failed; `None` when it did not.
     fn last_error(&self) -> Option<String>;
-    /// Reads the configuration again. Called outside the runtime's threads, so it may block.
+    /// Reads the configuration again. Called on a blocking thread of the runtime, so it may block, also on `Handle::current()`.
     fn reload(&self) -> ReloadReport;
     /// Records that fit, newest first: `telemetry.recent(filter.limit, |record| filter.fits(record))`.
     fn recent(&self, filter: &RecentFilter) -> Vec<Arc<Record>>;
