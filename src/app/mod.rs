@@ -2,6 +2,7 @@
 //!
 //! Not here: decisions about requests. Invariants: a reload swaps a whole snapshot or changes nothing; one reload runs at a time.
 
+mod admin_host;
 pub mod catalog;
 mod drain;
 mod mocks;

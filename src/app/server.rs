@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 use super::App;
 use super::drain::Drain;
 use super::signals::{self, StopSignals};
+use crate::admin::Admin;
 use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings};
 use crate::proxy::service::DataPlane;
@@ -127,6 +128,12 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
         log::info!("listening on {kind}://{}", address.address);
     }
     server.add_service(data);
+    if let Some(address) = &app.snapshot().admin.listen {
+        let mut admin = Admin::service(Arc::clone(app) as _);
+        admin.add_tcp(address);
+        server.add_service(admin);
+        log::info!("admin plane on http://{address}/admin");
+    }
     let drain = Drain::new(Arc::clone(app), settings.shutdown_grace);
     server.add_service(background_service("drain", drain));
 
