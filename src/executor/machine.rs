@@ -507,13 +507,26 @@ impl Executor {
             phase.label()
         );
         notes.push(Note::Unexpected(event.label()));
-        if let Phase::Selected(open) | Phase::Sending(open) | Phase::Delivering(open, _) = phase {
-            let state = if open.sent {
-                State::Ambiguous
-            } else {
-                State::Failed
-            };
-            notes.push(open.settle(None, Decision::Stop(Stop::Unexpected), state));
+        match phase {
+            Phase::New | Phase::Ended => {}
+            Phase::Selected(open) | Phase::Sending(open) => notes.push(give_up(open)),
+            Phase::Waiting { began, permit, .. } => {
+                drop(permit);
+                self.end_wait(began, now, WaitEnd::Dropped, notes);
+            }
+            // An answer has begun; a second one cannot be written over it.
+            Phase::Delivering(open, _) => {
+                notes.push(give_up(open));
+                let (outcome, state) = (OperationOutcome::Failed, State::Failed);
+                let (stop, reason) = (Stop::Unexpected, Stop::Unexpected.label());
+                let settled = self.settled(outcome, state, reason, Some(stop));
+                notes.push(Note::OperationSettled(settled));
+                return Next::End;
+            }
+            Phase::Passing(settled) => {
+                notes.push(Note::OperationSettled(settled));
+                return Next::End;
+            }
         }
         let cause = Cause {
             stop: Some(Stop::Unexpected),
@@ -522,6 +535,16 @@ impl Executor {
         };
         self.conclude(now, &cause, notes)
     }
+}
+
+/// Settles an attempt that nobody can explain any more.
+fn give_up(open: OpenSend) -> Note {
+    let state = if open.sent {
+        State::Ambiguous
+    } else {
+        State::Failed
+    };
+    open.settle(None, Decision::Stop(Stop::Unexpected), state)
 }
 
 const fn settled_state(report: &AttemptReport) -> State {

@@ -112,6 +112,7 @@ fn stop_committed() {
 }
 
 // R-B8: an impossible event panics in tests.
+#[cfg(debug_assertions)]
 #[test]
 #[should_panic(expected = "unexpected wait_elapsed while new")]
 fn stop_unexpected() {
@@ -211,5 +212,81 @@ fn plain<'a>(report: &'a AttemptReport, fallback: &'a Fallback) -> Facts<'a> {
         sticky_left: 1,
         has_next: true,
         fallback,
+    }
+}
+
+// R-S22 R-L1: in production an impossible event settles what is open, once, and writes no second answer. Debug builds panic instead:
+// `CARGO_PROFILE_TEST_DEBUG_ASSERTIONS=false cargo test --no-default-features --test pure stops`.
+#[cfg(not(debug_assertions))]
+#[test]
+fn an_impossible_event_settles_everything_once() {
+    use crate::support::check::START;
+    use rand::SeedableRng;
+    use rondo::executor::effect::{Next, Note};
+    use rondo::executor::event::{Event, StreamEnd};
+
+    let begun = [Event::Admitted, Event::SendBegun];
+    let to = |token: &str| {
+        begun
+            .iter()
+            .cloned()
+            .chain([Event::Outcome(named(token))])
+            .collect::<Vec<_>>()
+    };
+    let histories = [
+        vec![],
+        vec![Event::Admitted],
+        begun.to_vec(),
+        to("ok"),
+        to("ok").into_iter().chain([Event::Committed]).collect(),
+        to("429/500"),
+        to("400"),
+        to("400").into_iter().chain([Event::Committed]).collect(),
+    ];
+    for history in histories {
+        let spec = two_rounds(1);
+        let route = spec.build();
+        let mut executor = rondo::executor::Executor::new(spec.plan(&route, START));
+        let mut chance = rand::rngs::SmallRng::seed_from_u64(1);
+        let mut notes = Vec::new();
+        let answered =
+            history.len() > 2 && !matches!(&history[2], Event::Outcome(r) if r.pushback.is_some());
+        for event in history.iter().cloned() {
+            notes.extend(executor.handle(START, event, &mut chance).notes);
+        }
+        // No phase knows an outcome without an attempt, or a begin after the begin.
+        let impossible = if history.is_empty() {
+            Event::WaitElapsed
+        } else {
+            Event::Admitted
+        };
+        let effects = executor.handle(START, impossible, &mut chance);
+        assert_eq!(
+            matches!(effects.next, Next::End),
+            answered,
+            "{history:?}: {effects:?}"
+        );
+        notes.extend(effects.notes);
+        notes.extend(executor.handle(START, Event::Committed, &mut chance).notes);
+        notes.extend(
+            executor
+                .handle(START, Event::StreamEnded(StreamEnd::Complete), &mut chance)
+                .notes,
+        );
+        let count = |test: fn(&Note) -> bool| notes.iter().filter(|note| test(note)).count();
+        assert_eq!(
+            count(|n| matches!(n, Note::OperationSettled(_))),
+            1,
+            "{history:?}: {notes:?}"
+        );
+        assert_eq!(
+            count(|n| matches!(n, Note::AttemptOpened(_))),
+            count(|n| matches!(n, Note::AttemptSettled(_)))
+        );
+        assert_eq!(
+            count(|n| matches!(n, Note::WaitBegun)),
+            count(|n| matches!(n, Note::WaitEnded { .. }))
+        );
+        assert_eq!(route.waiters.waiting(), 0);
     }
 }

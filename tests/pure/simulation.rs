@@ -4,10 +4,12 @@
 //! `RONDO_SIM_SEED` picks the seed, `RONDO_SIM_OPS` the number of operations. Seeds that found something stay in `tests/regressions.txt`.
 
 pub mod auditor;
+pub mod tally;
 pub mod upstream;
 pub mod world;
 
-use world::{Epoch, Tally};
+use tally::Tally;
+use world::Epoch;
 
 /// Operations of an ordinary test run.
 const OPERATIONS: u64 = 200_000;

@@ -29,6 +29,7 @@ const LONGER: &[(&str, usize)] = &[
     ("src/config/keys.rs", 657),
     ("src/mock/voice.rs", 601),
     ("tests/gateway/mock.rs", 1082),
+    ("tests/pure/config/refused.rs", 609),
 ];
 
 /// A file of the package, and its text.

@@ -1,0 +1,148 @@
+//! What happened in a world, and the sums that have to agree.
+
+use std::collections::BTreeMap;
+
+use rondo::core::settlement::OperationOutcome;
+use rondo::executor::effect::{Effects, Note, SecondRoundEnd, WaitEnd};
+
+/// What happened, counted from the notes alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub operations: u64,
+    pub refused_before_reading: u64,
+    pub attempts: u64,
+    pub sends: u64,
+    pub settled_attempts: u64,
+    pub settled_operations: u64,
+    pub waits: u64,
+    pub waits_ended: u64,
+    pub admissions: u64,
+    pub successes: u64,
+    pub exhausted_after_round_2: u64,
+    pub other_ends_of_round_2: u64,
+    pub waits_cut_short: u64,
+    pub exhaustions: u64,
+    pub most_waiting: u64,
+    pub suppressed: BTreeMap<&'static str, u64>,
+    pub outcomes: BTreeMap<&'static str, u64>,
+    pub reasons: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.operations += other.operations;
+        self.refused_before_reading += other.refused_before_reading;
+        self.attempts += other.attempts;
+        self.sends += other.sends;
+        self.settled_attempts += other.settled_attempts;
+        self.settled_operations += other.settled_operations;
+        self.waits += other.waits;
+        self.waits_ended += other.waits_ended;
+        self.admissions += other.admissions;
+        self.successes += other.successes;
+        self.exhausted_after_round_2 += other.exhausted_after_round_2;
+        self.other_ends_of_round_2 += other.other_ends_of_round_2;
+        self.waits_cut_short += other.waits_cut_short;
+        self.exhaustions += other.exhaustions;
+        self.most_waiting = self.most_waiting.max(other.most_waiting);
+        for (from, to) in [
+            (&other.suppressed, &mut self.suppressed),
+            (&other.outcomes, &mut self.outcomes),
+            (&other.reasons, &mut self.reasons),
+        ] {
+            for (label, count) in from {
+                *to.entry(label).or_default() += count;
+            }
+        }
+    }
+
+    pub fn take(&mut self, effects: &Effects) {
+        for note in &effects.notes {
+            match note {
+                Note::AttemptOpened(_) => self.attempts += 1,
+                Note::SendDispatched(_) => self.sends += 1,
+                Note::AttemptSettled(_) => self.settled_attempts += 1,
+                Note::WaitBegun => {
+                    self.waits += 1;
+                    self.admissions += 1;
+                }
+                Note::WaitEnded { how, .. } => {
+                    self.waits_ended += 1;
+                    self.waits_cut_short += u64::from(*how != WaitEnd::Elapsed);
+                }
+                Note::SecondRoundEnded(SecondRoundEnd::Success) => self.successes += 1,
+                Note::SecondRoundEnded(SecondRoundEnd::Exhausted) => {
+                    self.exhausted_after_round_2 += 1
+                }
+                Note::SecondRoundEnded(SecondRoundEnd::Other) => self.other_ends_of_round_2 += 1,
+                Note::Suppressed(reason) => {
+                    *self.suppressed.entry(reason.label()).or_default() += 1
+                }
+                Note::RouteExhausted => self.exhaustions += 1,
+                Note::OperationSettled(settled) => {
+                    self.settled_operations += 1;
+                    *self.outcomes.entry(settled.outcome.label()).or_default() += 1;
+                    *self.reasons.entry(settled.reason).or_default() += 1;
+                }
+                Note::Skipped { .. } | Note::Failover { .. } => {}
+                Note::Unexpected(event) => panic!("unexpected {event}"),
+            }
+        }
+    }
+
+    /// Conservation (R-S22, R-S23, R-L1).
+    pub fn balance(&self) {
+        assert_eq!(
+            self.settled_operations + self.refused_before_reading,
+            self.operations,
+            "R-S23"
+        );
+        assert_eq!(self.attempts, self.settled_attempts, "R-S23");
+        assert!(self.sends <= self.attempts);
+        assert_eq!(self.waits, self.waits_ended, "R-S21");
+        let ends = self.successes
+            + self.exhausted_after_round_2
+            + self.other_ends_of_round_2
+            + self.waits_cut_short;
+        assert_eq!(self.admissions, ends, "R-S22");
+    }
+
+    /// A run of some length that never saw one of these proves nothing about it.
+    pub fn assert_that_everything_happened(&self) {
+        for label in [
+            "client_gone",
+            "shutdown",
+            "ambiguous",
+            "malformed",
+            "hard_quota",
+            "auth_config",
+            "not_throttled",
+            "state_bound",
+            "caller_retry",
+            "send_budget",
+            "wait_too_long",
+            "deadline",
+            "admission_full",
+            "output_seen",
+            "slow_failure",
+        ] {
+            assert!(
+                self.suppressed.contains_key(label),
+                "no suppression by {label}"
+            );
+        }
+        for outcome in OperationOutcome::ALL {
+            let refused_here = outcome == OperationOutcome::Rejected;
+            assert!(
+                refused_here || self.outcomes.contains_key(outcome.label()),
+                "no outcome {outcome:?}"
+            );
+        }
+        assert!(
+            self.successes > 0
+                && self.exhausted_after_round_2 > 0
+                && self.other_ends_of_round_2 > 0
+        );
+        assert!(self.waits_cut_short > 0 && self.refused_before_reading > 0);
+    }
+}
