@@ -7,6 +7,7 @@
     clippy::string_slice
 )]
 
+mod bodies;
 mod mock;
 mod rounds;
 mod support;
