@@ -8,6 +8,8 @@
 )]
 
 mod bodies;
+mod delivery;
 mod mock;
+mod pooling;
 mod rounds;
 mod support;

@@ -245,3 +245,20 @@ pub fn post_text(path: &str, headers: &str, body: &str) -> String {
         "POST {path} HTTP/1.1\r\nhost: gateway.test\r\ncontent-type: application/json\r\n{headers}content-length: {length}\r\n\r\n{body}"
     )
 }
+
+/// A pause that belongs to what a provider does.
+pub async fn pause(time: std::time::Duration) {
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
+/// A route `m` over two providers, each target tried once and never set aside.
+pub fn two(first: &str, second: &str) -> String {
+    two_with(first, second, "")
+}
+
+/// The same with more of `routing`.
+pub fn two_with(first: &str, second: &str, routing: &str) -> String {
+    format!(
+        "providers:\n  one: {first}\n  two: {second}\nroutes:\n  - name: chat\n    models: [m]\n    targets: [{{ name: first, provider: one }}, {{ name: second, provider: two }}]\n    routing: {{ sticky_key_attempts: 1, cooldown: {{ max_ms: 0 }}{routing} }}\n"
+    )
+}
