@@ -225,7 +225,7 @@ async fn an_illegal_frame_is_ambiguous() {
 #[tokio::test]
 async fn a_stream_that_may_have_run_is_ambiguous() {
     for code in [CANCEL, 2, 1, NO_ERROR, ENHANCE_YOUR_CALM] {
-        check_h2(AMBIGUOUS, "reset", move |mut link| async move {
+        check_h2(AMBIGUOUS, &format!("reset {code}"), move |mut link| async move {
             link.greet(&[]).await;
             let Some(stream) = link.stream().await else { return };
             link.rst(stream, code).await;

@@ -11,5 +11,6 @@ mod bodies;
 mod delivery;
 mod mock;
 mod pooling;
+mod protocols;
 mod rounds;
 mod support;

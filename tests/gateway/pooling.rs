@@ -76,13 +76,14 @@ async fn an_unread_body_is_never_pooled() {
                 return;
             }
             let half = "x".repeat(50_000);
-            let head = "HTTP/1.1 429 Slow\r\ncontent-type: text/plain\r\ncontent-length: 150000\r\n\r\n";
+            let head = "HTTP/1.1 429 Slow\r\ncontent-type: text/plain\r\ncontent-length: 300000\r\n\r\n";
             link.write(head).await;
             link.write(&half).await;
             late.notified().await;
             // More than is drained.
-            link.write(&half).await;
-            link.write(&half).await;
+            for _ in 0..5 {
+                link.write(&half).await;
+            }
             assert!(link.request().await.is_none(), "used again with an unread body");
         }
     })
@@ -175,12 +176,8 @@ async fn an_early_good_answer_waits_for_the_upload() {
         let Some(_) = link.head().await else { return };
         link.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ").await;
         link.write(&format!("{}\r\n\r\n", GOOD.len())).await;
-        let (mut rest, mut read) = (vec![0; 1 << 16], 0);
-        while read < wanted {
-            match link.stream.read(&mut rest).await {
-                Ok(more) if more > 0 => read += more,
-                _ => return,
-            }
+        if link.body(wanted).await.is_none() {
+            return;
         }
         link.count();
         link.write(GOOD).await;

@@ -53,7 +53,7 @@ pub struct AttemptSession {
 /// What a session leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leftover {
-    /// The answer was read whole.
+    /// The exchange came to an outcome and its answer is the client's; it can be used again once the answer was read whole.
     Finished,
     /// The answer is not wanted; what is left of it may be drained.
     Discarded,
@@ -247,7 +247,7 @@ impl CustomSession for AttemptSession {
 
     async fn read_trailers(&mut self) -> Result<Option<HeaderMap>> {
         match self.inner.as_mut() {
-            Some(HttpSession::H2(inner)) if self.leftover != Leftover::Discarded => {
+            Some(HttpSession::H2(inner)) if self.leftover == Leftover::Finished => {
                 inner.read_trailers().await
             }
             _ => Ok(None),

@@ -92,12 +92,7 @@ impl Link {
             name.eq_ignore_ascii_case("content-length")
                 .then(|| value.trim().parse().unwrap())
         });
-        let length: usize = length.unwrap_or(0);
-        while self.kept.len() < length {
-            self.more().await?;
-        }
-        let rest = self.kept.split_off(length);
-        let body = std::mem::replace(&mut self.kept, rest);
+        let body = self.body(length.unwrap_or(0)).await?;
         self.count();
         Some(Request { head, body })
     }
@@ -112,6 +107,15 @@ impl Link {
             }
             self.more().await?;
         }
+    }
+
+    /// So many bytes of a body.
+    pub async fn body(&mut self, length: usize) -> Option<Vec<u8>> {
+        while self.kept.len() < length {
+            self.more().await?;
+        }
+        let rest = self.kept.split_off(length);
+        Some(std::mem::replace(&mut self.kept, rest))
     }
 
     /// Counts a request that was read otherwise.
