@@ -10,7 +10,11 @@
 mod admin;
 #[path = "../support/compiled.rs"]
 mod compiled;
+mod bodies;
+mod delivery;
 mod mock;
+mod pooling;
+mod protocols;
 mod rounds;
 mod support;
 mod telemetry;

@@ -10,7 +10,7 @@ use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
 
 /// Gives the connection of a finished session back.
 pub(super) async fn release(connector: &AttemptConnector, session: AttemptSession) {
-    let Some((inner, peer, leftover)) = session.into_leftover() else {
+    let Some((mut inner, peer, leftover)) = session.into_leftover() else {
         return;
     };
     match leftover {
@@ -20,8 +20,12 @@ pub(super) async fn release(connector: &AttemptConnector, session: AttemptSessio
             let connector = connector.clone();
             tokio::spawn(async move { drain(connector, inner, peer).await });
         }
-        // Nothing of it may be used again; closing stops a provider that is still generating.
-        Leftover::Broken => close(inner).await,
+        // Nothing of it may be used again; closing stops a provider that is still generating. On HTTP/2 that is the stream alone,
+        // and Pingora's pool has to learn of its end.
+        Leftover::Broken => match &mut inner {
+            HttpSession::H2(_) => pool(connector, inner, &peer).await,
+            HttpSession::H1(_) | HttpSession::Custom(()) => inner.shutdown().await,
+        },
     }
 }
 
@@ -46,8 +50,4 @@ async fn pool(connector: &AttemptConnector, inner: HttpSession, peer: &HttpPeer)
         .inner
         .release_http_session(inner, peer, peer.idle_timeout())
         .await;
-}
-
-async fn close(mut inner: HttpSession) {
-    inner.shutdown().await;
 }

@@ -35,7 +35,11 @@ impl AttemptSession {
             next => return self.obey(&spec, &next),
         }
         let report = match self.attempt(&spec).await {
-            Ok(report) | Err(report) => report,
+            Ok(report) => {
+                self.leftover = Leftover::Finished;
+                report
+            }
+            Err(report) => report,
         };
         let next = spec.cell.feed(Event::Outcome(report));
         self.obey(&spec, &next)
@@ -86,7 +90,7 @@ impl AttemptSession {
     /// What was read of the answer is not wanted. An exchange that broke stays broken.
     fn discard(&mut self) {
         self.held.clear();
-        if self.upstream.is_some() {
+        if self.leftover == Leftover::Finished {
             self.leftover = Leftover::Discarded;
         }
         self.ended = true;
@@ -117,6 +121,7 @@ impl AttemptSession {
         let inner = self.inner.insert(inner);
         let head = write::send(inner, spec, timers).await?;
         self.ended = head.ended;
+        self.written = Some(head.written);
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
         let header = self.upstream.insert(head.header).clone();

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connector::AttemptConnector;
 use super::spec::{AttemptSpec, missing};
+use super::write::Written;
 use crate::providers::envelope::{self, GatewayCode, GatewayError};
 
 /// The error of an attempt that another attempt follows. It is the only one that Pingora's loop retries.
@@ -41,6 +42,8 @@ pub struct AttemptSession {
     /// Whether the upstream's body has been read to its end.
     pub(super) ended: bool,
     pub(super) leftover: Leftover,
+    /// How much of the request had been written when the head came; `None` while there is no head.
+    pub(super) written: Option<Written>,
     /// When the whole answer has to be over.
     pub(super) total_ends: Option<Instant>,
     /// The error that ends a stream after its in-band error event was passed on.
@@ -50,7 +53,7 @@ pub struct AttemptSession {
 /// What a session leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leftover {
-    /// The answer was read whole.
+    /// The exchange came to an outcome and its answer is the client's; it can be used again once the answer was read whole.
     Finished,
     /// The answer is not wanted; what is left of it may be drained.
     Discarded,
@@ -69,6 +72,7 @@ impl AttemptSession {
             held: VecDeque::new(),
             ended: false,
             leftover: Leftover::Broken,
+            written: None,
             total_ends: None,
             broken: None,
         }
@@ -78,11 +82,14 @@ impl AttemptSession {
     pub(super) fn into_leftover(self) -> Option<(HttpSession, HttpPeer, Leftover)> {
         let mut inner = self.inner?;
         let peer = self.spec?.peer.clone();
-        let has_head = self.upstream.is_some() || self.delivered.is_some();
-        let leftover = match self.leftover {
-            Leftover::Discarded => Leftover::Discarded,
-            _ if has_head && inner.response_done() => Leftover::Finished,
-            _ => Leftover::Broken,
+        let is_h1 = matches!(inner, HttpSession::H1(_));
+        let leftover = match (self.written, self.leftover) {
+            // Asking for the end of an answer without a head panics.
+            (None, _) => Leftover::Broken,
+            (Some(Written::Part), _) if is_h1 => Leftover::Broken,
+            (Some(_), _) if inner.response_done() => Leftover::Finished,
+            (Some(_), Leftover::Discarded) => Leftover::Discarded,
+            (Some(_), Leftover::Finished | Leftover::Broken) => Leftover::Broken,
         };
         Some((inner, peer, leftover))
     }
@@ -240,7 +247,7 @@ impl CustomSession for AttemptSession {
 
     async fn read_trailers(&mut self) -> Result<Option<HeaderMap>> {
         match self.inner.as_mut() {
-            Some(HttpSession::H2(inner)) if self.leftover != Leftover::Discarded => {
+            Some(HttpSession::H2(inner)) if self.leftover == Leftover::Finished => {
                 inner.read_trailers().await
             }
             _ => Ok(None),

@@ -27,6 +27,17 @@ pub(super) struct Head {
     pub header: ResponseHeader,
     /// Whether the answer has no body.
     pub ended: bool,
+    /// Whether the request had been written when the head came.
+    pub written: Written,
+}
+
+/// How much of a request was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// All of it.
+    Whole,
+    /// A part: an HTTP/1.1 connection waits for the rest and cannot carry anything else.
+    Part,
 }
 
 /// When the parts of an exchange have to be over.
@@ -76,8 +87,8 @@ async fn send_h1(
         Ok(Err(error)) => return Err(broken(Reached::NothingSent, &error)),
         Ok(Ok(_)) => {}
     }
-    if let Some(early) = write_body_h1(session, spec, timers).await? {
-        let head = head_of(early).and_then(|head| head.ok_or_else(unexpected_task));
+    if let Some((early, written)) = write_body_h1(session, spec, timers).await? {
+        let head = head_of(early, written).and_then(|head| head.ok_or_else(unexpected_task));
         return head.map_err(|error| broken(Reached::Sent, &error));
     }
     let due = timers.head_due();
@@ -86,26 +97,30 @@ async fn send_h1(
             Err(_) => return Err(timed_out(Reached::Sent)),
             Ok(task) => task.map_err(|error| broken(Reached::Sent, &error))?,
         };
-        if let Some(head) = head_of(task).map_err(|error| broken(Reached::Sent, &error))? {
+        let head = head_of(task, Written::Whole);
+        if let Some(head) = head.map_err(|error| broken(Reached::Sent, &error))? {
             return Ok(head);
         }
     }
 }
 
-/// Writes the body. `Some` is the head of an answer that came before the end.
+/// Writes the body. `Some` is the head of an answer that came before the end. An error ends the upload; a good answer may depend on the
+/// rest of the request, so that is still written.
 async fn write_body_h1(
     session: &mut Http1,
     spec: &AttemptSpec,
     timers: Timers,
-) -> Result<Option<HttpTask>, AttemptReport> {
+) -> Result<Option<(HttpTask, Written)>, AttemptReport> {
+    let mut early = None;
     let mut written = 0_usize;
     for mut part in spec.parts() {
         while !part.is_empty() {
             // Not before the first write: hardly anyone answers a bare header, and the look costs a system call.
-            if written > 0
-                && let Some(early) = early_head(session)?
-            {
-                return Ok(Some(early));
+            if written > 0 && early.is_none() {
+                early = early_head(session)?;
+            }
+            if let Some(head) = early.take_if(|head| !is_good(head)) {
+                return Ok(Some((head, Written::Part)));
             }
             let piece = part.split_to(part.len().min(WRITE_BYTES_MAX));
             let wrote = timeout_at(timers.pause_ends(), session.write_body(&piece)).await;
@@ -115,14 +130,22 @@ async fn write_body_h1(
                 Err(_) => Some(timed_out(Reached::Sent)),
             };
             if let Some(failed) = failed {
-                return late_head(session).await.map(Some).ok_or(failed);
+                let head = match early {
+                    Some(head) => Some(head),
+                    None => late_head(session).await,
+                };
+                return head.map(|head| Some((head, Written::Part))).ok_or(failed);
             }
             written += piece.len();
         }
     }
     let finished = session.finish_body().await;
     finished.map_err(|error| broken(Reached::Sent, &error))?;
-    Ok(None)
+    Ok(early.map(|head| (head, Written::Whole)))
+}
+
+fn is_good(task: &HttpTask) -> bool {
+    matches!(task, HttpTask::Header(header, _) if header.status.is_success())
 }
 
 /// A final head that is there already. Reading is safe to stop: what was read stays in the session.
@@ -155,12 +178,13 @@ async fn late_head(session: &mut Http1) -> Option<HttpTask> {
 }
 
 /// The head in a task; `None` for an interim one (1xx), which is not passed on.
-fn head_of(task: HttpTask) -> Result<Option<Head>> {
+fn head_of(task: HttpTask, written: Written) -> Result<Option<Head>> {
     match task {
         HttpTask::Header(header, _) if is_interim(&header) => Ok(None),
         HttpTask::Header(header, ended) => Ok(Some(Head {
             header: *header,
             ended,
+            written,
         })),
         _ => Err(unexpected_task()),
     }
@@ -228,8 +252,13 @@ async fn send_h2(
     }
     let header = session.response_header().cloned();
     let header = header.ok_or_else(|| broken(Reached::Sent, &unexpected_task()))?;
+    if !written && header.status.is_success() {
+        // A good answer may depend on the rest of the request.
+        written = matches!(timeout_at(timers.deadline, write).await, Ok(Ok(())));
+    }
     Ok(Head {
         header,
         ended: session.response_finished(),
+        written: if written { Written::Whole } else { Written::Part },
     })
 }

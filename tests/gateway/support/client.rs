@@ -8,9 +8,11 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::soon;
+use super::tls::Identity;
 
 /// A request body.
 pub type Body = BoxBody<Bytes, std::io::Error>;
@@ -61,16 +63,34 @@ impl Connection {
     pub async fn h1(addr: SocketAddr) -> Connection {
         let stream = TcpStream::connect(addr).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Connection::h1_over(stream).await
+    }
+
+    async fn h1_over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Connection {
         let io = TokioIo::new(stream);
         let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
         Connection::H1(sender)
     }
 
+    /// HTTP/1.1 over TLS.
+    pub async fn h1_tls(addr: SocketAddr, identity: &Identity) -> Connection {
+        Connection::h1_over(identity.connect(addr, "http/1.1").await).await
+    }
+
+    /// HTTP/2 over TLS.
+    pub async fn h2_tls(addr: SocketAddr, identity: &Identity) -> Connection {
+        Connection::h2_over(identity.connect(addr, "h2").await).await
+    }
+
     pub async fn h2(addr: SocketAddr) -> Connection {
         let stream = TcpStream::connect(addr).await.unwrap();
         // Without it a large body stalls on the delayed acknowledgement.
         stream.set_nodelay(true).unwrap();
+        Connection::h2_over(stream).await
+    }
+
+    async fn h2_over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Connection {
         let io = TokioIo::new(stream);
         let executor = TokioExecutor::new();
         let (sender, connection) = hyper::client::conn::http2::handshake(executor, io)

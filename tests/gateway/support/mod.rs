@@ -1,6 +1,9 @@
 //! A gateway on a port of the system's choice, and clients for it.
 
 pub mod client;
+pub mod frames;
+pub mod raw;
+pub mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
@@ -12,8 +15,9 @@ use std::time::Duration;
 use pingora_core::server::Fds;
 use pingora_core::services::Service;
 use rondo::app::App;
-use rondo::app::server::{StartOptions, conf, data_plane};
+use rondo::app::server::{StartOptions, conf, data_plane, listen};
 use rondo::mock::Recorder;
+use rondo::policy::snapshot::{Listen, ListenTls};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -40,6 +44,11 @@ pub struct Rondo {
 impl Rondo {
     /// Starts a gateway with this configuration. `server.listen` and `admin.listen` of it are not used; `ledger` is off unless it is there.
     pub async fn start(yaml: &str) -> Rondo {
+        Rondo::start_listening(yaml, None).await
+    }
+
+    /// The same, with TLS when there are a certificate and a key.
+    pub async fn start_listening(yaml: &str, tls: Option<ListenTls>) -> Rondo {
         let file = write_config(yaml);
         let app = App::load(file.clone(), &Handle::current()).await;
         let app = app.unwrap_or_else(|error| panic!("{error}"));
@@ -50,7 +59,14 @@ impl Rondo {
         fds.add(addr.to_string(), listener.into_raw_fd());
         let server_conf = Arc::new(conf(&app.snapshot().server, StartOptions::default()));
         let mut service = data_plane(&app, &server_conf);
-        service.add_tcp(&addr.to_string());
+        listen(
+            &mut service,
+            &Listen {
+                address: addr.to_string(),
+                tls,
+            },
+        )
+        .unwrap();
         let (stop, shutdown) = watch::channel(false);
         let fds = Some(Arc::new(parking_lot::Mutex::new(fds)));
         let service = tokio::spawn(async move { service.start_service(fds, shutdown, 1).await });
