@@ -10,6 +10,7 @@
 mod admin;
 #[path = "../support/compiled.rs"]
 mod compiled;
+mod flow_cancel;
 mod mock;
 mod rounds;
 mod support;
