@@ -11,6 +11,7 @@ mod admin;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod flow_cancel;
+mod flow_limits;
 mod mock;
 mod rounds;
 mod support;

@@ -116,6 +116,7 @@ impl AttemptSession {
         };
         let inner = self.inner.insert(inner);
         let head = write::send(inner, spec, timers).await?;
+        self.answered = true;
         self.ended = head.ended;
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));

@@ -34,6 +34,8 @@ pub struct AttemptSession {
     pub(super) inner: Option<HttpSession>,
     /// The upstream's own head, until it is delivered or discarded.
     pub(super) upstream: Option<ResponseHeader>,
+    /// Whether the upstream has sent a head. Without one its session must not be asked whether the response is done.
+    pub(super) answered: bool,
     /// The head that the client gets.
     pub(super) delivered: Option<ResponseHeader>,
     /// Body bytes read before commitment.
@@ -65,6 +67,7 @@ impl AttemptSession {
             spec: None,
             inner: None,
             upstream: None,
+            answered: false,
             delivered: None,
             held: VecDeque::new(),
             ended: false,
@@ -78,10 +81,10 @@ impl AttemptSession {
     pub(super) fn into_leftover(self) -> Option<(HttpSession, HttpPeer, Leftover)> {
         let mut inner = self.inner?;
         let peer = self.spec?.peer.clone();
-        let has_head = self.upstream.is_some() || self.delivered.is_some();
+        // A delivered head may be the gateway's own.
         let leftover = match self.leftover {
             Leftover::Discarded => Leftover::Discarded,
-            _ if has_head && inner.response_done() => Leftover::Finished,
+            _ if self.answered && inner.response_done() => Leftover::Finished,
             _ => Leftover::Broken,
         };
         Some((inner, peer, leftover))
