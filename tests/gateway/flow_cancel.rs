@@ -128,11 +128,11 @@ async fn leaving_while_a_stream_is_held() {
 #[tokio::test]
 async fn leaving_in_the_middle_of_a_stream() {
     // R-D4 R-L5
-    let slow = "{ text: 'one two three four', chunks: 4, gap_ms: 60000 }";
+    let slow = "{ sse: [{ data: { choices: [{ index: 0, delta: { content: Hello } }] } }, { silence: true }] }";
     for (way, http2) in everywhere() {
         let rondo = one_target(slow, http2).await;
         let mut caller = Caller::ask(way, rondo.addr, CHAT, &chat_body("m", true)).await;
-        caller.read_to("content").await;
+        caller.read_to("Hello").await;
         let left = Instant::now();
         caller.leave();
         soon(rondo.mock("one").wait_for_closed(1)).await;

@@ -11,7 +11,9 @@ mod admin;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod flow_cancel;
+mod flow_drain;
 mod flow_limits;
+mod flow_reload;
 mod mock;
 mod rounds;
 mod support;

@@ -2,6 +2,7 @@
 
 pub mod caller;
 pub mod client;
+pub mod process;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
