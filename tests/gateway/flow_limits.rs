@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rondo::core::limits::WAITERS_PER_ROUTE_MAX;
 
 use crate::support::client::{Answer, Connection, call, chat, chat_body, post, request, whole};
-use crate::support::{Rondo, soon};
+use crate::support::{Rondo, soon, until};
 
 /// Far more than an answer takes that waits for nothing.
 const AT_ONCE: Duration = Duration::from_secs(1);

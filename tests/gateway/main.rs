@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod flow_cancel;

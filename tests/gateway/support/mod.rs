@@ -33,6 +33,16 @@ pub async fn soon<T>(future: impl Future<Output = T>) -> T {
         .expect("it took too long")
 }
 
+/// Waits until something holds that no event tells of. How often it is looked at decides nothing but how busy the machine is.
+pub async fn until(mut holds: impl FnMut() -> bool) {
+    soon(async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
 /// A running gateway.
 pub struct Rondo {
     pub app: Arc<App>,
@@ -107,14 +117,9 @@ impl Rondo {
             .await;
     }
 
-    /// Waits until something holds of the gateway. Looks again whenever other tasks had their turn.
+    /// Waits until something holds of the gateway.
     pub async fn until(&self, holds: impl Fn(&Rondo) -> bool) {
-        soon(async {
-            while !holds(self) {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until(|| holds(self)).await;
     }
 
     /// Waits until so many operations sleep between rounds.

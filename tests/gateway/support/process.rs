@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::{soon, write_config};
+use super::{soon, until, write_config};
 
 /// A running `rondo run`. Killed when it is dropped.
 pub struct Process {
@@ -83,25 +82,18 @@ impl Process {
 
     /// Waits until new connections are accepted, or refused.
     pub async fn until_accepting(&self, wanted: bool) {
-        soon(async {
-            while TcpStream::connect(self.addr).await.is_ok() != wanted {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until(|| std::net::TcpStream::connect(self.addr).is_ok() == wanted).await;
     }
 
     /// Waits for the end.
     pub async fn ended(&mut self) -> ExitStatus {
-        soon(async {
-            loop {
-                if let Some(status) = self.child.try_wait().unwrap() {
-                    return status;
-                }
-                tokio::task::yield_now().await;
-            }
+        let mut status = None;
+        until(|| {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
         })
-        .await
+        .await;
+        status.unwrap()
     }
 }
 
