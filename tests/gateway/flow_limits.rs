@@ -43,12 +43,10 @@ async fn the_waiting_room_is_bounded() {
     let rondo = targets(&[script], round).await;
     let slots = usize::from(WAITERS_PER_ROUTE_MAX);
     let surplus = 44;
-    let calls: Vec<_> = (0..slots + surplus)
-        .map(|_| {
-            let addr = rondo.addr;
-            tokio::spawn(async move { call(addr, chat("m")).await })
-        })
-        .collect();
+    // One is throttled; what it learned holds for the others, which go to sleep without a send.
+    let mut calls = vec![tokio::spawn(call(rondo.addr, chat("m")))];
+    rondo.until_waiting(1).await;
+    calls.extend((1..slots + surplus).map(|_| tokio::spawn(call(rondo.addr, chat("m")))));
     rondo.until_waiting(slots as u64).await;
     let full = ["reason=\"admission_full\""];
     let refused = |rondo: &Rondo| rondo.metric("rondo_exhaustion_suppressions_total", &full);
@@ -71,6 +69,7 @@ async fn the_waiting_room_is_bounded() {
         }
     }
     assert_eq!(answers, surplus);
+    assert_eq!(rondo.mock("t1").sends(), 1);
     rondo.assert_quiet().await;
     assert_eq!(
         rondo.metric("rondo_exhaustion_admissions_total", &[]),
