@@ -62,7 +62,7 @@ pub struct OperationEntry {
     pub stream: bool,
     /// Where it stands.
     pub state: State,
-    /// HTTP status that was written, 499 when the client left first.
+    /// HTTP status that was written; 499 when the client left before it had the whole answer.
     pub http_status: Option<u16>,
     /// Class of the failure that the client was told about; `None` when there was none.
     pub error_class: Option<Class>,

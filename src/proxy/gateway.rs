@@ -6,6 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use pingora_core::protocols::http::ServerSession;
+use pingora_core::upstreams::peer::HttpPeer;
 use rand::Rng;
 
 use super::body::{self, BodyBounds, BodyError, HeldBody};
@@ -191,17 +192,28 @@ impl Gateway {
         Ok(cell.feed(Event::Admitted))
     }
 
-    /// Prepares a fresh request for a candidate. `None` means that it cannot be reached: no address, or a credential that no header can carry.
-    pub async fn prepare(
+    /// Where a candidate is reached. `None` when its name does not resolve.
+    pub async fn peer(&self, operation: &Operation, begin: Begin) -> Option<HttpPeer> {
+        let target = operation.cell.facts.route.targets.get(begin.target)?;
+        operation
+            .config
+            .providers
+            .get(target.provider)?
+            .peer()
+            .await
+    }
+
+    /// Prepares a fresh request for a candidate. `None` when its credential cannot be carried by a header.
+    pub fn prepare(
         &self,
         operation: &Operation,
         begin: Begin,
+        peer: HttpPeer,
         client: &HeaderMap,
     ) -> Option<AttemptSpec> {
         let facts = &operation.cell.facts;
         let target = facts.route.targets.get(begin.target)?;
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
-        let peer = provider.peer().await?;
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
         let body = splice(&operation.body, &operation.scan, model);
         let path = upstream_path(

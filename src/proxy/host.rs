@@ -102,7 +102,7 @@ pub struct AttemptExtras<'a> {
 /// The end of an operation, as the client's side saw it.
 #[derive(Debug, Clone)]
 pub struct OperationEnd {
-    /// HTTP status that was written; 499 when the client left before one was.
+    /// HTTP status that was written; 499 when the client left before it had the whole answer.
     pub status: u16,
     /// How it ended.
     pub outcome: OperationOutcome,

@@ -257,8 +257,13 @@ impl OperationCell {
             .mono
             .since(self.facts.started.mono);
         let elsewhere = inner.upstream_time + inner.upload_time + settled.waited;
+        // A client that left in the middle of an answer has not got the status that its header told (R-D4).
+        let status = match settled.outcome {
+            OperationOutcome::Cancelled => None,
+            _ => inner.status,
+        };
         OperationEnd {
-            status: inner.status.unwrap_or(CLIENT_CLOSED_REQUEST),
+            status: status.unwrap_or(CLIENT_CLOSED_REQUEST),
             outcome: settled.outcome,
             state: settled.state,
             reason: settled.reason,

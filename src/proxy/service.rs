@@ -20,12 +20,12 @@ use super::gateway::Gateway;
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
 use super::respond::{self, Answer};
-use super::upstream::{AGAIN, AttemptConnector};
+use super::upstream::{AGAIN, AttemptConnector, AttemptSpec};
 use crate::core::api::Family;
 use crate::core::class::Class;
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use crate::core::time::MonoTime;
-use crate::executor::effect::{FinalAnswer, Next};
+use crate::executor::effect::{Begin, FinalAnswer, Next};
 use crate::executor::event::{Event, StreamEnd};
 use crate::policy::route::ModelPattern;
 use crate::providers::client_headers::sane_request_id;
@@ -73,17 +73,45 @@ impl DataPlane {
 
     /// Sleeps until the instant, or until something else ends the wait; the executor is told which.
     async fn wait(&self, session: &mut Session, operation: &Operation, until: MonoTime) -> Next {
-        let clock = &self.gateway.around.clock;
-        let at = |instant| tokio::time::sleep_until(Instant::from_std(clock.instant(instant)));
         let event = tokio::select! {
+            biased;
+            event = self.interruption(session, operation) => event,
+            () = self.gateway.around.lifecycle.drain_begun() => Event::ShutdownBegun,
+            () = self.sleep_until(until) => Event::WaitElapsed,
+        };
+        operation.cell.feed(event)
+    }
+
+    /// What ends an operation whatever it is waiting for: the client leaves, or the deadline passes.
+    async fn interruption(&self, session: &mut Session, operation: &Operation) -> Event {
+        tokio::select! {
             biased;
             // Nothing is expected of the client now: whatever comes means that it has left or broken the protocol.
             _ = session.as_downstream_mut().read_body_or_idle(true) => Event::ClientGone,
-            () = self.gateway.around.lifecycle.drain_begun() => Event::ShutdownBegun,
-            () = at(operation.deadline) => Event::DeadlinePassed,
-            () = at(until) => Event::WaitElapsed,
+            () = self.sleep_until(operation.deadline) => Event::DeadlinePassed,
+        }
+    }
+
+    async fn sleep_until(&self, at: MonoTime) {
+        let at = self.gateway.around.clock.instant(at);
+        tokio::time::sleep_until(Instant::from_std(at)).await;
+    }
+
+    /// Prepares an attempt. Only a name that was never resolved takes time, and nothing waits for it that has ended.
+    async fn prepare(
+        &self,
+        session: &mut Session,
+        operation: &Operation,
+        begin: Begin,
+    ) -> Result<AttemptSpec, Event> {
+        let peer = tokio::select! {
+            biased;
+            peer = self.gateway.peer(operation, begin) => peer,
+            event = self.interruption(session, operation) => return Err(event),
         };
-        operation.cell.feed(event)
+        let client = &session.req_header().headers;
+        peer.and_then(|peer| self.gateway.prepare(operation, begin, peer, client))
+            .ok_or_else(|| Event::Outcome(unreachable_target()))
     }
 
     /// Follows the executor until there is an attempt to make or the operation is over.
@@ -98,16 +126,13 @@ impl DataPlane {
         let mut next = operation.cell.take_next();
         loop {
             next = match next {
-                Some(Next::Begin(begin)) => {
-                    let client = &session.req_header().headers;
-                    match self.gateway.prepare(operation, begin, client).await {
-                        Some(spec) => {
-                            ctx.prepared = Some(Arc::new(spec));
-                            return Ok(());
-                        }
-                        None => Some(operation.cell.feed(Event::Outcome(unreachable_target()))),
+                Some(Next::Begin(begin)) => match self.prepare(session, operation, begin).await {
+                    Ok(spec) => {
+                        ctx.prepared = Some(Arc::new(spec));
+                        return Ok(());
                     }
-                }
+                    Err(event) => Some(operation.cell.feed(event)),
+                },
                 Some(Next::Wait(until)) => Some(self.wait(session, operation, until).await),
                 Some(Next::Answer(answer)) => return Err(Some(answer)),
                 Some(Next::End) => return Err(None),

@@ -8,13 +8,17 @@
 )]
 
 mod admin;
+mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod bodies;
 mod delivery;
+mod flow_cancel;
+mod flow_drain;
+mod flow_limits;
+mod flow_reload;
 mod mock;
 mod pooling;
-mod protocols;
 mod rounds;
 mod support;
 mod telemetry;

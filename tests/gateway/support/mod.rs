@@ -1,9 +1,11 @@
 //! A gateway on a port of the system's choice, and clients for it.
 
+pub mod caller;
 pub mod client;
 pub mod frames;
 pub mod raw;
 pub mod tls;
+pub mod process;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
@@ -16,6 +18,9 @@ use pingora_core::server::Fds;
 use pingora_core::services::Service;
 use rondo::app::App;
 use rondo::app::server::{StartOptions, conf, data_plane, listen};
+use rondo::core::limits::RECENT_OPERATIONS_MAX;
+use rondo::core::settlement::State;
+use rondo::ledger::Record;
 use rondo::mock::Recorder;
 use rondo::policy::snapshot::{Listen, ListenTls};
 use tokio::runtime::Handle;
@@ -30,6 +35,16 @@ pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("it took too long")
+}
+
+/// Waits until something holds that no event tells of. How often it is looked at decides nothing but how busy the machine is.
+pub async fn until(mut holds: impl FnMut() -> bool) {
+    soon(async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
 }
 
 /// A running gateway.
@@ -109,17 +124,33 @@ impl Rondo {
                     && labels.iter().all(|label| line.contains(label))
             })
             .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
-            .sum()
+            .fold(0.0, |sum, value| sum + value)
     }
 
     /// Waits until no request is in flight.
     pub async fn idle(&self) {
-        soon(async {
-            while self.app.gateway.around.inflight.count() > 0 {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        self.until(|rondo| rondo.app.gateway.around.inflight.count() == 0)
+            .await;
+    }
+
+    /// Waits until something holds of the gateway.
+    pub async fn until(&self, holds: impl Fn(&Rondo) -> bool) {
+        until(|| holds(self)).await;
+    }
+
+    /// Waits until so many operations sleep between rounds.
+    pub async fn until_waiting(&self, count: u64) {
+        self.until(|rondo| rondo.waiting() == count).await;
+    }
+
+    /// Operations that sleep between rounds, over all routes.
+    pub fn waiting(&self) -> u64 {
+        self.app
+            .snapshot()
+            .routes
+            .iter()
+            .map(|route| route.waiters.waiting())
+            .sum()
     }
 
     /// What must hold after every test: nothing in flight, nothing waiting, nothing held, and balanced counters (R-S22).
@@ -137,12 +168,86 @@ impl Rondo {
         }
         assert_eq!(self.metric("rondo_inflight_requests", &[]), 0.0);
         assert_eq!(self.metric("rondo_unexpected_events_total", &[]), 0.0);
-        let admissions = self.metric("rondo_exhaustion_admissions_total", &[]);
-        let ends = self.metric("rondo_exhaustion_ends_total", &[]);
-        assert_eq!(admissions, ends, "admissions and their ends");
-        let sends = self.metric("rondo_upstream_sends_total", &[]);
-        let attempts = self.metric("rondo_attempts_total", &[]);
-        assert!(attempts >= sends, "every send belongs to a settled attempt");
+        self.assert_balanced();
+    }
+
+    /// The sums that agree whenever nothing is in flight. One counter stands for one fact, so that two ways to count it give one number.
+    fn assert_balanced(&self) {
+        let sum = |name: &str, labels: &[&str]| self.metric(&format!("rondo_{name}"), labels);
+        let ends = sum("exhaustion_ends_total", &[]);
+        assert_eq!(
+            sum("exhaustion_admissions_total", &[]),
+            ends,
+            "admissions and their ends"
+        );
+        assert_eq!(
+            sum("exhaustion_successes_total", &[]),
+            sum("exhaustion_ends_total", &["end=\"success\""]),
+        );
+        assert_eq!(
+            sum("exhaustion_waits_total", &[]),
+            sum("exhaustion_wait_seconds_count", &[]),
+            "waits and their durations"
+        );
+
+        let ended = sum("requests_total", &[]);
+        assert_eq!(
+            ended,
+            sum("request_duration_seconds_count", &[]),
+            "requests and durations"
+        );
+        let records = self.records();
+        if records.len() < RECENT_OPERATIONS_MAX {
+            self.assert_recorded(&records);
+            assert!(
+                ended >= records.len() as f64,
+                "{ended} requests, {} records",
+                records.len()
+            );
+        }
+    }
+
+    /// Counters and records tell the same story.
+    fn assert_recorded(&self, records: &[Arc<Record>]) {
+        let sum = |name: &str| self.metric(&format!("rondo_{name}"), &[]);
+        let open = |record: &&Arc<Record>| record.operation.state == State::Pending;
+        assert_eq!(records.iter().find(open), None, "a record is still pending");
+        let attempts: Vec<_> = records.iter().flat_map(|record| &record.attempts).collect();
+        let open = attempts
+            .iter()
+            .find(|attempt| attempt.state == State::Pending);
+        assert_eq!(open, None, "an attempt is still pending");
+        let sends: u32 = records.iter().map(|record| record.operation.sends).sum();
+        let arrived = attempts
+            .iter()
+            .filter(|attempt| attempt.may_have_arrived())
+            .count();
+        assert_eq!(
+            sum("attempts_total"),
+            attempts.len() as f64,
+            "attempts and their records"
+        );
+        assert_eq!(
+            sum("upstream_sends_total"),
+            f64::from(sends),
+            "sends and their records"
+        );
+        assert!(
+            arrived <= sends as usize && sends as usize <= attempts.len(),
+            "{sends} sends"
+        );
+    }
+
+    /// The records of all operations, the oldest first.
+    pub fn records(&self) -> Vec<Arc<Record>> {
+        let mut records = self.app.telemetry.recent(usize::MAX, |_| true);
+        records.reverse();
+        records
+    }
+
+    /// Requests that ended without having been operations.
+    pub fn refusals(&self) -> f64 {
+        self.metric("rondo_requests_total", &[]) - self.records().len() as f64
     }
 
     /// Stops listening and waits for the listener's end.
