@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod cli;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod mock;
