@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use rondo::core::api::Api;
+use rondo::explain::Header;
 
 /// Where the configuration is when nothing else is said.
 const DEFAULT_CONFIG: &str = "conf/rondo.yaml";
@@ -54,6 +56,35 @@ pub enum Command {
         #[command(flatten)]
         config: ConfigFile,
     },
+    /// Tell what would be done with a request, without sending it
+    #[command(
+        long_about = "Tell what would be done with a request, without sending it.\n\n\
+        Prints the route, the candidates in order with the reason of each place, every budget, what follows each kind of failure, what \
+        ends the operation, whether a second round is possible and if not why, and the most that it can cost. Keys are named, never \
+        shown. Exit 0: the request can be served; 2: it cannot, or the configuration is bad."
+    )]
+    Explain {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// The public model name
+        #[arg(short, long, value_name = "MODEL")]
+        model: String,
+        /// The API format; by default what the body looks like, or what the first target speaks
+        #[arg(long, value_name = "FORMAT", value_parser = api)]
+        api: Option<Api>,
+        /// A file with the request's body, or - for stdin
+        #[arg(long, value_name = "FILE")]
+        body: Option<PathBuf>,
+        /// As if the request asked for a stream
+        #[arg(long)]
+        stream: bool,
+        /// A header of the client, such as 'x-stainless-retry-count: 1'; repeatable
+        #[arg(long = "header", value_name = "NAME: VALUE", value_parser = Header::parse)]
+        headers: Vec<Header>,
+        /// Print JSON, for scripts
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Run the scripted providers of a file alone
@@ -70,4 +101,11 @@ pub struct ConfigFile {
     /// The configuration
     #[arg(short, long = "config", value_name = "FILE", env = "RONDO_CONFIG", default_value = DEFAULT_CONFIG)]
     pub config: PathBuf,
+}
+
+fn api(text: &str) -> Result<Api, String> {
+    Api::from_label(text).ok_or_else(|| {
+        let known: Vec<&str> = Api::ALL.iter().map(|api| api.label()).collect();
+        format!("there are: {}", known.join(", "))
+    })
 }

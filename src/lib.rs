@@ -2,9 +2,9 @@
 //!
 //! A pure core decides, a thin shell performs. The modules stand in reading order; each imports only from those before it:
 //! [`core`] (vocabulary and decisions) and [`policy`] (compiled rules and shared counters), [`executor`] (the state machine of one
-//! operation), [`ledger`] (what is recorded), [`providers`] (what answers prove), [`config`] (YAML to a snapshot). Up to here nothing
-//! knows a clock, a socket or Pingora. Then `proxy` (the data plane), `telemetry` and `admin` (what is seen of it), `mock` (scripted
-//! providers), and `app` (the process).
+//! operation), [`ledger`] (what is recorded), [`providers`] (what answers prove), [`config`] (YAML to a snapshot), [`explain`] (the plan
+//! for a request that is not sent). Up to here nothing knows a clock, a socket or Pingora. Then `proxy` (the data plane), `telemetry` and
+//! `admin` (what is seen of it), `mock` (scripted providers), and `app` (the process).
 
 pub mod core;
 
@@ -17,6 +17,8 @@ pub mod ledger;
 pub mod providers;
 
 pub mod config;
+
+pub mod explain;
 
 #[cfg(feature = "proxy")]
 pub mod proxy;

@@ -2,7 +2,7 @@
 
 mod cli;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ use rondo::app::App;
 use rondo::app::catalog::Catalog;
 use rondo::app::server::{self, StartOptions};
 use rondo::config::{self, Environment, ProcessEnv};
+use rondo::explain::{self, Request};
 use rondo::mock::run_standalone;
 use tokio::runtime::{Builder, Runtime};
 
@@ -29,6 +30,31 @@ fn main() -> ExitCode {
             daemon,
         } => run(&config.config, StartOptions { upgrade, daemon }),
         Command::Check { config } => check(&config.config),
+        Command::Explain {
+            config,
+            model,
+            api,
+            body,
+            stream,
+            headers,
+            json,
+        } => {
+            let body = match body.as_deref().map(read_body).transpose() {
+                Ok(body) => body,
+                Err(error) => {
+                    eprintln!("{error}");
+                    return ExitCode::from(BAD_CONFIG);
+                }
+            };
+            let request = Request {
+                model: &model,
+                api,
+                body: body.as_deref(),
+                stream,
+                headers: &headers,
+            };
+            explain(&config.config, &request, json)
+        }
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
     }
@@ -77,6 +103,47 @@ fn check(file: &Path) -> ExitCode {
             ExitCode::from(BAD_CONFIG)
         }
     }
+}
+
+/// Prints the plan for a request. A request that cannot be served ends as a bad configuration does, so that scripts notice.
+fn explain(file: &Path, request: &Request<'_>, json: bool) -> ExitCode {
+    let environment = Environment {
+        env: &ProcessEnv,
+        catalog: &Catalog,
+        previous: None,
+    };
+    let loaded = match config::load(file, &environment) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let explanation = match explain::explain(&loaded.snapshot, request) {
+        Ok(explanation) => explanation,
+        Err(unexplained) => {
+            eprintln!("{unexplained}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let printed = match json {
+        true => print(&format!("{:#}\n", explain::to_json(&explanation))),
+        false => print(&explain::to_text(&explanation)),
+    };
+    if explanation.is_servable() {
+        printed
+    } else {
+        ExitCode::from(BAD_CONFIG)
+    }
+}
+
+fn read_body(file: &Path) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    let read = match file.to_str() {
+        Some("-") => std::io::stdin().lock().read_to_end(&mut body).map(|_| body),
+        _ => std::fs::read(file),
+    };
+    read.map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn mock(file: &Path) -> ExitCode {

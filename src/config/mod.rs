@@ -29,6 +29,7 @@ use crate::policy::snapshot::Snapshot;
 pub use compile::compile_text;
 pub use effective::effective;
 pub use jsonschema::json_schema;
+pub(crate) use problem::distance;
 pub use problem::{Position, Problem, Problems};
 
 /// What a good file yields.

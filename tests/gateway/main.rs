@@ -9,6 +9,7 @@
 
 mod admin;
 mod command;
+mod cli;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod bodies;

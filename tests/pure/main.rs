@@ -17,6 +17,7 @@ mod executor_fallback;
 mod executor_precedence;
 mod executor_stops;
 mod executor_suppression;
+mod explain;
 mod ledger;
 mod model;
 mod providers_answers;

@@ -1,0 +1,151 @@
+//! The explanation as JSON. Keys are stable: scripts read them.
+
+use serde_json::{Value, json};
+
+use super::budgets::millis;
+use super::moves::{Follows, Move};
+use super::places::{Candidate, Excluded};
+use super::{Asked, Budgets, Explanation, SecondRound, WorstCase};
+use crate::policy::provider::Ownership;
+use crate::policy::route::ModelPattern;
+
+/// The explanation as JSON.
+pub fn to_json(explanation: &Explanation) -> Value {
+    let candidates = explanation.candidates.iter().enumerate();
+    json!({
+        "servable": explanation.is_servable(),
+        "request": request(&explanation.asked),
+        "route": {
+            "name": *explanation.route,
+            "matched": match &explanation.pattern {
+                ModelPattern::Exact(_) => "exact",
+                ModelPattern::Prefix(_) => "prefix",
+            },
+            "pattern": explanation.pattern.text(),
+        },
+        "candidates": candidates.map(|(index, entry)| candidate(index + 1, entry)).collect::<Value>(),
+        "excluded": explanation.excluded.iter().map(excluded).collect::<Value>(),
+        "budgets": budgets(&explanation.budgets),
+        "moves": explanation.moves.iter().map(movement).collect::<Value>(),
+        "ends": explanation.ends,
+        "second_round": second_round(&explanation.second_round),
+        "worst_case": worst_case(&explanation.worst_case),
+    })
+}
+
+fn request(asked: &Asked) -> Value {
+    json!({
+        "model": asked.model,
+        "api": asked.api.label(),
+        "api_chosen": asked.because.label(),
+        "api_why": asked.because.phrase(),
+        "stream": asked.stream,
+        "body_bytes": asked.body_bytes,
+        "body_model": asked.body_model,
+        "binding": asked.binding,
+        "side_effects": asked.side_effects,
+        "caller_retry": asked.caller_retry,
+        "client_timeout_ms": asked.client_timeout.map(millis),
+    })
+}
+
+fn candidate(place: usize, entry: &Candidate) -> Value {
+    json!({
+        "place": place,
+        "reason": entry.reason,
+        "tried": entry.is_tried.label(),
+        "target": *entry.target,
+        "provider": *entry.provider,
+        "adapter": entry.adapter,
+        "model": entry.model,
+        "model_from": if entry.model_is_clients { "client" } else { "target" },
+        "method": "POST",
+        "base": entry.base,
+        "path": entry.path,
+        "key": entry.key.as_deref(),
+        "ownership": match entry.ownership {
+            Ownership::External => "external",
+            Ownership::Internal => "internal",
+        },
+        "retry": entry.retry.map(|retry| json!({
+            "max_attempts": retry.attempts_max,
+            "max_elapsed_ms": millis(retry.elapsed_max),
+        })),
+        "tries_max": entry.tries,
+        "certified_statuses": entry.certified,
+        "timeouts": {
+            "connect_ms": millis(entry.timeouts.connect),
+            "first_byte_ms": millis(entry.timeouts.first_byte),
+            "idle_ms": millis(entry.timeouts.idle),
+            "total_ms": millis(entry.timeouts.total),
+        },
+    })
+}
+
+fn excluded(entry: &Excluded) -> Value {
+    json!({
+        "target": *entry.target,
+        "provider": *entry.provider,
+        "reason": entry.label(),
+        "why": entry.reason.sentence(),
+        "speaks": entry.speaks,
+    })
+}
+
+fn budgets(budgets: &Budgets) -> Value {
+    json!({
+        "max_target_attempts": budgets.attempts_max,
+        "max_upstream_sends": budgets.sends_max,
+        "max_retries": budgets.tries_max.map(|tries| tries.saturating_sub(1)),
+        "sends_allowed": budgets.sends_allowed,
+        "sticky_key_attempts": budgets.sticky_tries,
+        "retry_on_failure_within_ms": budgets.fail_within.map(millis),
+        "route_deadline_ms": millis(budgets.route_deadline),
+        "deadline_ms": millis(budgets.deadline),
+        "max_wait_ms": budgets.wait_max.map(millis),
+    })
+}
+
+fn movement(entry: &Move) -> Value {
+    json!({
+        "failure": entry.failure.label(),
+        "statuses": entry.statuses,
+        "first": follows(entry.first),
+        "then": follows(entry.then),
+        "stop_reason": match entry.first {
+            Follows::Stop(stop) => Some(stop.label()),
+            Follows::SameTarget | Follows::NextTarget | Follows::RoundOver => None,
+        },
+    })
+}
+
+const fn follows(follows: Follows) -> &'static str {
+    match follows {
+        Follows::SameTarget => "same_target",
+        Follows::NextTarget => "next_target",
+        Follows::RoundOver => "round_over",
+        Follows::Stop(_) => "stop",
+    }
+}
+
+fn second_round(second: &SecondRound) -> Value {
+    let objections = second.objections.iter().map(|objection| {
+        json!({ "reason": objection.reason, "leaves": objection.leaves.label(), "why": objection.why })
+    });
+    json!({
+        "possible": second.possible.label(),
+        "reason": second.objections.first().map(|objection| objection.reason),
+        "objections": objections.collect::<Value>(),
+        "needs": second.needs,
+    })
+}
+
+fn worst_case(worst: &WorstCase) -> Value {
+    json!({
+        "sends": worst.sends,
+        "rounds": worst.rounds,
+        "answer_begins_within_ms": millis(worst.until_answer),
+        "by_timeouts_ms": millis(worst.by_timeouts),
+        "answer_ends_within_ms": millis(worst.until_end),
+    })
+}

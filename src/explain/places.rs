@@ -1,0 +1,218 @@
+//! Where each target of the route stands: its place among the candidates and why, or why it is none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::ask::Asked;
+use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
+use crate::policy::route::{Route, Target};
+use crate::policy::routing::Mode;
+use crate::policy::snapshot::Snapshot;
+use crate::providers::outbound::upstream_path;
+use crate::providers::planning::Exclusion;
+use crate::providers::registry;
+use crate::providers::rules::Proof;
+
+/// A target that can serve the request.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The target's name.
+    pub target: Arc<str>,
+    /// Its provider's name.
+    pub provider: Arc<str>,
+    /// Its provider's adapter.
+    pub adapter: &'static str,
+    /// The model that is asked of the provider.
+    pub model: String,
+    /// Whether that is the client's own, since the target names none.
+    pub model_is_clients: bool,
+    /// Scheme, authority and path prefix of the provider; `None` when a script embedded in the gateway answers.
+    pub base: Option<String>,
+    /// Path and query at the provider.
+    pub path: String,
+    /// Name of the key that is used; the secret is never here.
+    pub key: Option<Arc<str>>,
+    /// Who owns retries.
+    pub ownership: Ownership,
+    /// The gateway's own retries at this provider.
+    pub retry: Option<RetryRules>,
+    /// Statuses with which the provider can prove that the request did not run.
+    pub certified: Vec<u16>,
+    /// Limits of one attempt.
+    pub timeouts: Timeouts,
+    /// Total tries in the first round.
+    pub tries: u32,
+    /// Whether it can be tried at all.
+    pub is_tried: Tried,
+    /// Why it stands in this place.
+    pub reason: String,
+}
+
+/// Whether a candidate can be tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// In its turn.
+    InTurn,
+    /// Only when an earlier candidate is passed over.
+    WhenOthersCool,
+    /// Never: the operation stays with the first.
+    Never,
+}
+
+impl Tried {
+    /// The value in JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Tried::InTurn => "in_turn",
+            Tried::WhenOthersCool => "when_others_cool",
+            Tried::Never => "never",
+        }
+    }
+}
+
+/// A target that cannot serve the request.
+#[derive(Debug, Clone)]
+pub struct Excluded {
+    /// The target's name.
+    pub target: Arc<str>,
+    /// Its provider's name.
+    pub provider: Arc<str>,
+    /// Why.
+    pub reason: Exclusion,
+    /// The API formats that its provider speaks.
+    pub speaks: Vec<&'static str>,
+}
+
+impl Excluded {
+    /// The value in JSON.
+    pub const fn label(&self) -> &'static str {
+        match self.reason {
+            Exclusion::ApiFormat => "api_format",
+            Exclusion::PrimaryOnly => "primary_only",
+            Exclusion::OtherTokenizer => "other_tokenizer",
+        }
+    }
+}
+
+/// How many candidates the operation may move over; the executor's plan has the same rule.
+pub(super) fn reach(route: &Route, asked: &Asked, candidates: usize) -> usize {
+    let alone = asked.binding.is_some() || route.routing.mode == Mode::PrimaryOnly;
+    if alone { candidates.min(1) } else { candidates }
+}
+
+/// Candidates in order, and the targets that are none.
+pub(super) fn places(
+    snapshot: &Snapshot,
+    route: &Route,
+    asked: &Asked,
+    verdicts: &[Result<(), Exclusion>],
+) -> (Vec<Candidate>, Vec<Excluded>) {
+    let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
+    for (position, (target, verdict)) in route.targets.iter().zip(verdicts).enumerate() {
+        let Some(provider) = snapshot.provider(target.provider) else {
+            continue;
+        };
+        match verdict {
+            Ok(()) => {
+                let place = candidates.len();
+                candidates.push(candidate(route, asked, target, provider, (position, place)));
+            }
+            Err(reason) => excluded.push(Excluded {
+                target: Arc::clone(&target.name),
+                provider: Arc::clone(&provider.name),
+                reason: *reason,
+                speaks: provider.speaks.iter().map(|api| api.label()).collect(),
+            }),
+        }
+    }
+    (candidates, excluded)
+}
+
+fn candidate(
+    route: &Route,
+    asked: &Asked,
+    target: &Target,
+    provider: &Provider,
+    (position, place): (usize, usize),
+) -> Candidate {
+    let model = target.model.as_deref().unwrap_or(&asked.model);
+    let query = asked
+        .verb
+        .is_some_and(|verb| verb.streams())
+        .then_some("alt=sse");
+    let path = upstream_path(asked.api, asked.verb, &provider.base.path, model, query);
+    let scheme = if provider.base.tls { "https" } else { "http" };
+    let (is_tried, reason) = turn(route, asked, position, place);
+    let extra = if place == 0 {
+        route.routing.sticky_tries.saturating_sub(1)
+    } else {
+        0
+    };
+    let own = provider.retry.map_or(1, |retry| retry.attempts_max);
+    Candidate {
+        target: Arc::clone(&target.name),
+        provider: Arc::clone(&provider.name),
+        adapter: provider.adapter,
+        model: model.to_owned(),
+        model_is_clients: target.model.is_none(),
+        base: provider
+            .mock
+            .is_none()
+            .then(|| format!("{scheme}://{}", provider.base.authority)),
+        path,
+        key: provider.keys.first().map(|key| Arc::clone(&key.name)),
+        ownership: provider.ownership,
+        retry: provider.retry,
+        certified: certified(asked, provider),
+        timeouts: provider.timeouts,
+        tries: own.saturating_add(extra),
+        is_tried,
+        reason,
+    }
+}
+
+/// Statuses of the rows that certify, and those that the operator trusts. None when the provider may act before it rejects (R-A5).
+fn certified(asked: &Asked, provider: &Provider) -> Vec<u16> {
+    if asked.side_effects {
+        return Vec::new();
+    }
+    let rules = registry::find(provider.adapter).map_or(&[][..], |adapter| adapter.rules);
+    let proving = rules
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|rule| rule.proof != Proof::None);
+    let proving = proving.flat_map(|rule| rule.statuses);
+    let statuses: BTreeSet<u16> = proving.chain(&provider.trust_status).copied().collect();
+    statuses.into_iter().collect()
+}
+
+/// Whether a candidate is tried, and why it stands in its place.
+fn turn(route: &Route, asked: &Asked, position: usize, place: usize) -> (Tried, String) {
+    let routing = &route.routing;
+    if place == 0 {
+        let order = match position {
+            0 => "first target of the route".to_owned(),
+            _ => format!("first target that speaks {}", asked.api),
+        };
+        let alone = match asked.binding {
+            Some(binding) => format!("; the only one, the request is bound to it ({binding})"),
+            None => String::new(),
+        };
+        return (Tried::InTurn, order + &alone);
+    }
+    if let Some(binding) = asked.binding {
+        let reason = format!("never tried: the request is bound to the first ({binding})");
+        return (Tried::Never, reason);
+    }
+    let tried = u32::try_from(place).is_ok_and(|place| place < routing.attempts_max);
+    if tried {
+        return (
+            Tried::InTurn,
+            format!("next in the configured order ({})", position + 1),
+        );
+    }
+    let limit = routing.attempts_max;
+    let reason = format!("beyond max_target_attempts {limit}: only if an earlier target cools");
+    (Tried::WhenOthersCool, reason)
+}
