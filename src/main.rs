@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use rondo::app::App;
 use rondo::app::catalog::Catalog;
+use rondo::app::health;
 use rondo::app::server::{self, StartOptions};
 use rondo::config::{self, Environment, ProcessEnv};
 use rondo::mock::run_standalone;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Check { config } => check(&config.config),
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
+        Command::Health { url } => is_well(&url),
     }
 }
 
@@ -100,6 +102,16 @@ fn mock(file: &Path) -> ExitCode {
         Err(error) => {
             eprintln!("{}: {error}", file.display());
             ExitCode::from(BAD_CONFIG)
+        }
+    }
+}
+
+fn is_well(url: &str) -> ExitCode {
+    match health::ask(url) {
+        Ok(status) => print(&format!("{url}: {status}\n")),
+        Err(unwell) => {
+            eprintln!("{url}: {unwell}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -7,9 +7,13 @@
     clippy::string_slice
 )]
 
+<<<<<<< HEAD
 mod admin;
 #[path = "../support/compiled.rs"]
 mod compiled;
+=======
+mod health;
+>>>>>>> f47f28e (Add rondo health and the demo)
 mod mock;
 mod rounds;
 mod support;
