@@ -9,6 +9,9 @@ use rondo::explain::Header;
 /// Where the configuration is when nothing else is said.
 const DEFAULT_CONFIG: &str = "conf/rondo.yaml";
 
+/// What `rondo health` asks: the admin plane's own default.
+const DEFAULT_HEALTH: &str = "http://127.0.0.1:9090/readyz";
+
 /// A gateway with bounded, replay-safe failover between applications and model providers.
 ///
 /// Every operation ends; nothing that might have run is sent twice; each send is accounted for once.
@@ -92,6 +95,14 @@ pub enum Command {
         /// The script
         #[arg(short, long, value_name = "FILE", default_value = "conf/mock.yaml")]
         config: PathBuf,
+    },
+    /// Ask a running gateway whether it is ready; for container health checks
+    #[command(long_about = "Ask a running gateway whether it is ready.\n\n\
+        One GET over plain HTTP. Exit 0: the answer is 2xx; 1: it is another one, or none comes within three seconds.")]
+    Health {
+        /// What to ask; /readyz says whether requests should be sent here, /healthz whether the process lives
+        #[arg(long, value_name = "URL", default_value = DEFAULT_HEALTH)]
+        url: String,
     },
 }
 

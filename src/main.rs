@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use rondo::app::App;
 use rondo::app::catalog::Catalog;
+use rondo::app::health;
 use rondo::app::server::{self, StartOptions};
 use rondo::config::{self, Environment, ProcessEnv};
 use rondo::explain::{self, Request};
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         }
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
+        Command::Health { url } => is_well(&url),
     }
 }
 
@@ -167,6 +169,16 @@ fn mock(file: &Path) -> ExitCode {
         Err(error) => {
             eprintln!("{}: {error}", file.display());
             ExitCode::from(BAD_CONFIG)
+        }
+    }
+}
+
+fn is_well(url: &str) -> ExitCode {
+    match health::ask(url) {
+        Ok(status) => print(&format!("{url}: {status}\n")),
+        Err(unwell) => {
+            eprintln!("{url}: {unwell}");
+            ExitCode::FAILURE
         }
     }
 }

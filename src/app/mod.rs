@@ -5,6 +5,7 @@
 mod admin_host;
 pub mod catalog;
 mod drain;
+pub mod health;
 mod mocks;
 pub mod reload;
 pub mod server;
