@@ -26,18 +26,34 @@ async fn check(first: &str, delivery: &str, case: &str) {
     let answer = client.call(chat("m")).await;
     let label = format!("outcome=\"{delivery}\"");
     let booked = rondo.metric("rondo_attempts_total", &["target=\"first\"", &label]);
-    assert_eq!(booked, 1.0, "{case}: {answer:?}\n{}", rondo.app.telemetry.render());
+    assert_eq!(
+        booked,
+        1.0,
+        "{case}: {answer:?}\n{}",
+        rondo.app.telemetry.render()
+    );
     if delivery == NOT_DELIVERED {
         assert_eq!(answer.status, 200, "{case}: {answer:?}");
         assert_eq!(answer.header("x-rondo-target"), Some("second"), "{case}");
         assert_eq!(rondo.mock("two").sends(), 1, "{case}");
     } else {
         assert_eq!(answer.status, 502, "{case}: {answer:?}");
-        assert_eq!(answer.json()["error"]["code"], "upstream_ambiguous", "{case}");
+        assert_eq!(
+            answer.json()["error"]["code"],
+            "upstream_ambiguous",
+            "{case}"
+        );
         assert_eq!(rondo.mock("two").sends(), 0, "{case}");
         assert_eq!(answer.header("x-rondo-attempts"), Some("1"), "{case}");
         // The client's connection is as good as before.
-        assert_eq!(client.call(request("/v1/nowhere", &[], whole(""))).await.status, 404, "{case}");
+        assert_eq!(
+            client
+                .call(request("/v1/nowhere", &[], whole("")))
+                .await
+                .status,
+            404,
+            "{case}"
+        );
     }
     rondo.assert_quiet().await;
 }
@@ -65,14 +81,22 @@ async fn what_breaks_after_the_first_byte_is_ambiguous() {
         link.reset();
     })
     .await;
-    check_h1(AMBIGUOUS, "closed after the request", |mut link| async move {
-        link.request().await;
-    })
+    check_h1(
+        AMBIGUOUS,
+        "closed after the request",
+        |mut link| async move {
+            link.request().await;
+        },
+    )
     .await;
-    check_h1(AMBIGUOUS, "reset after the request", |mut link| async move {
-        link.request().await;
-        link.reset();
-    })
+    check_h1(
+        AMBIGUOUS,
+        "reset after the request",
+        |mut link| async move {
+            link.request().await;
+            link.reset();
+        },
+    )
     .await;
     for text in [
         "HTTP/1.1 abc\r\n\r\n",
@@ -108,14 +132,30 @@ async fn what_cannot_connect_is_not_delivered() {
         format!("{{ adapter: openai, base_url: \"{scheme}://{addr}\"{more} }}")
     };
     check(&provider("http", refused, ""), NOT_DELIVERED, "refused").await;
-    check(&provider("https", refused, ""), NOT_DELIVERED, "refused with TLS").await;
+    check(
+        &provider("https", refused, ""),
+        NOT_DELIVERED,
+        "refused with TLS",
+    )
+    .await;
 
     let (identity, other) = (Identity::new(), Identity::new());
-    let behind = Upstream::start(|mut link| async move { drop(link.answer(200, GOOD).await) }).await;
+    let behind =
+        Upstream::start(|mut link| async move { drop(link.answer(200, GOOD).await) }).await;
     let front = identity.front(behind.addr, &["h2", "http/1.1"]).await;
-    check(&provider("https", front, ""), NOT_DELIVERED, "unknown authority").await;
+    check(
+        &provider("https", front, ""),
+        NOT_DELIVERED,
+        "unknown authority",
+    )
+    .await;
     let ca = format!(", ca: \"{}\"", other.files.cert);
-    check(&provider("https", front, &ca), NOT_DELIVERED, "another authority").await;
+    check(
+        &provider("https", front, &ca),
+        NOT_DELIVERED,
+        "another authority",
+    )
+    .await;
     assert_eq!(behind.requests(), 0);
 
     let plain = Upstream::start(|mut link| async move {
@@ -125,7 +165,12 @@ async fn what_cannot_connect_is_not_delivered() {
     .await;
     check(&provider("https", plain.addr, ""), NOT_DELIVERED, "no TLS").await;
     let closing = Upstream::start(|_| async {}).await;
-    check(&provider("https", closing.addr, ""), NOT_DELIVERED, "closes before TLS").await;
+    check(
+        &provider("https", closing.addr, ""),
+        NOT_DELIVERED,
+        "closes before TLS",
+    )
+    .await;
 }
 
 // R-B4: a connection that nobody accepts is given up, and the next target asked.
@@ -166,7 +211,9 @@ where
 async fn a_stream_that_http2_proves_unprocessed_moves_on() {
     check_h2(NOT_DELIVERED, "refused stream", |mut link| async move {
         link.greet(&[]).await;
-        let Some(stream) = link.stream().await else { return };
+        let Some(stream) = link.stream().await else {
+            return;
+        };
         link.rst(stream, REFUSED_STREAM).await;
         link.closed().await;
     })
@@ -191,7 +238,12 @@ async fn a_goaway_before_the_request_moves_on_without_a_loop() {
         link.closed().await;
     })
     .await;
-    check(&one.provider(", http2: true"), NOT_DELIVERED, "calm at once").await;
+    check(
+        &one.provider(", http2: true"),
+        NOT_DELIVERED,
+        "calm at once",
+    )
+    .await;
     assert!(one.connections() <= 2, "{} connections", one.connections());
 }
 
@@ -207,14 +259,19 @@ async fn an_illegal_frame_is_ambiguous() {
     .await;
     check_h2(AMBIGUOUS, "broken header block", |mut link| async move {
         link.greet(&[]).await;
-        let Some(stream) = link.stream().await else { return };
-        link.frame(HEADERS, 4, stream, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff]).await;
+        let Some(stream) = link.stream().await else {
+            return;
+        };
+        link.frame(HEADERS, 4, stream, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff])
+            .await;
         link.closed().await;
     })
     .await;
     check_h2(AMBIGUOUS, "data before the head", |mut link| async move {
         link.greet(&[]).await;
-        let Some(stream) = link.stream().await else { return };
+        let Some(stream) = link.stream().await else {
+            return;
+        };
         link.frame(DATA, END_STREAM, stream, b"{}").await;
         link.closed().await;
     })
@@ -225,12 +282,18 @@ async fn an_illegal_frame_is_ambiguous() {
 #[tokio::test]
 async fn a_stream_that_may_have_run_is_ambiguous() {
     for code in [CANCEL, 2, 1, NO_ERROR, ENHANCE_YOUR_CALM] {
-        check_h2(AMBIGUOUS, &format!("reset {code}"), move |mut link| async move {
-            link.greet(&[]).await;
-            let Some(stream) = link.stream().await else { return };
-            link.rst(stream, code).await;
-            link.closed().await;
-        })
+        check_h2(
+            AMBIGUOUS,
+            &format!("reset {code}"),
+            move |mut link| async move {
+                link.greet(&[]).await;
+                let Some(stream) = link.stream().await else {
+                    return;
+                };
+                link.rst(stream, code).await;
+                link.closed().await;
+            },
+        )
         .await;
     }
     check_h2(AMBIGUOUS, "closed", |mut link| async move {
@@ -238,19 +301,31 @@ async fn a_stream_that_may_have_run_is_ambiguous() {
         link.stream().await;
     })
     .await;
-    check_h2(AMBIGUOUS, "goaway that takes it, then closed", |mut link| async move {
-        link.greet(&[]).await;
-        let Some(stream) = link.stream().await else { return };
-        link.goaway(stream, NO_ERROR).await;
-    })
+    check_h2(
+        AMBIGUOUS,
+        "goaway that takes it, then closed",
+        |mut link| async move {
+            link.greet(&[]).await;
+            let Some(stream) = link.stream().await else {
+                return;
+            };
+            link.goaway(stream, NO_ERROR).await;
+        },
+    )
     .await;
-    check_h2(AMBIGUOUS, "head of a 200, then refused", |mut link| async move {
-        link.greet(&[]).await;
-        let Some(stream) = link.stream().await else { return };
-        link.head_h2(stream, "200", "application/json").await;
-        link.rst(stream, CANCEL).await;
-        link.closed().await;
-    })
+    check_h2(
+        AMBIGUOUS,
+        "head of a 200, then refused",
+        |mut link| async move {
+            link.greet(&[]).await;
+            let Some(stream) = link.stream().await else {
+                return;
+            };
+            link.head_h2(stream, "200", "application/json").await;
+            link.rst(stream, CANCEL).await;
+            link.closed().await;
+        },
+    )
     .await;
 }
 
@@ -261,7 +336,9 @@ async fn a_goaway_divides_the_streams() {
         link.greet(&[]).await;
         let mut streams = Vec::new();
         while streams.len() < 3 {
-            let Some(stream) = link.stream().await else { return };
+            let Some(stream) = link.stream().await else {
+                return;
+            };
             streams.push(stream);
         }
         streams.sort_unstable();
@@ -334,7 +411,12 @@ async fn a_stream_limit_of_one_fails_nobody() {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     let elsewhere = usize::try_from(rondo.mock("two").sends()).unwrap();
-    assert_eq!(one.requests() + elsewhere, 10, "{} refused", refused.load(Ordering::SeqCst));
+    assert_eq!(
+        one.requests() + elsewhere,
+        10,
+        "{} refused",
+        refused.load(Ordering::SeqCst)
+    );
     rondo.assert_quiet().await;
 }
 
@@ -342,7 +424,10 @@ async fn a_stream_limit_of_one_fails_nobody() {
 #[tokio::test]
 async fn a_silent_provider_is_ambiguous_and_answered_with_504() {
     for http2 in [false, true] {
-        for answer in ["hang", "{ status: 200, sse: [{ silence: true }], delay_ms: 60000 }"] {
+        for answer in [
+            "hang",
+            "{ status: 200, sse: [{ silence: true }], delay_ms: 60000 }",
+        ] {
             let first = format!(
                 "{{ adapter: openai, http2: {http2}, timeouts: {{ first_byte_ms: 100 }}, mock: {{ answers: [{answer}] }} }}"
             );
@@ -352,13 +437,17 @@ async fn a_silent_provider_is_ambiguous_and_answered_with_504() {
             assert_eq!(answer.json()["error"]["code"], "upstream_timeout");
             assert_eq!(rondo.mock("one").sends(), 1);
             assert_eq!(rondo.mock("two").sends(), 0);
-            assert_eq!(rondo.metric("rondo_attempts_total", &["outcome=\"ambiguous\""]), 1.0);
+            assert_eq!(
+                rondo.metric("rondo_attempts_total", &["outcome=\"ambiguous\""]),
+                1.0
+            );
             rondo.assert_quiet().await;
         }
     }
     let interim = Upstream::start(|mut link| async move {
         link.request().await;
-        link.write("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n").await;
+        link.write("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
+            .await;
         link.closed().await;
     })
     .await;
@@ -373,7 +462,11 @@ async fn a_silent_provider_is_ambiguous_and_answered_with_504() {
 #[tokio::test]
 async fn an_opted_in_route_sends_an_ambiguous_request_again() {
     let first = "{ adapter: openai, timeouts: { first_byte_ms: 100 }, mock: { answers: [hang] } }";
-    let yaml = two_with(first, MOCK_OK, ", fallback_strategy: [http_429, transport_error]");
+    let yaml = two_with(
+        first,
+        MOCK_OK,
+        ", fallback_strategy: [http_429, transport_error]",
+    );
     let rondo = Rondo::start(&yaml).await;
     let answer = call(rondo.addr, chat("m")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -385,7 +478,9 @@ async fn an_opted_in_route_sends_an_ambiguous_request_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_byte_is_waited_for_from_the_end_of_the_upload() {
     let content = "y".repeat(20 << 20);
-    let sent = format!("{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"{content}\"}}]}}");
+    let sent = format!(
+        "{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"{content}\"}}]}}"
+    );
     let one = Upstream::start(|mut link| async move {
         // Far longer than `first_byte_ms`, while buffers between us hold a small part of the upload.
         pause(Duration::from_millis(400)).await;
@@ -414,7 +509,10 @@ async fn a_client_timeout_shortens_the_deadline() {
         let answer = call(rondo.addr, request("/v1/chat/completions", &[header], body)).await;
         assert_eq!(answer.status, 504, "{header:?}: {answer:?}");
     }
-    assert_eq!((rondo.mock("one").sends(), rondo.mock("two").sends()), (3, 0));
+    assert_eq!(
+        (rondo.mock("one").sends(), rondo.mock("two").sends()),
+        (3, 0)
+    );
     let yaml = two(first, MOCK_OK).replace("models: [m]", "models: [m]\n    deadline_ms: 100");
     let short = Rondo::start(&yaml).await;
     let long = [("x-request-timeout-ms", "600000")];
@@ -429,12 +527,18 @@ async fn a_client_timeout_shortens_the_deadline() {
 #[tokio::test]
 async fn nothing_delivered_anywhere_is_unreachable() {
     let closing = Upstream::start(|_| async {}).await;
-    let provider = format!("{{ adapter: openai, base_url: \"https://{}\" }}", closing.addr);
+    let provider = format!(
+        "{{ adapter: openai, base_url: \"https://{}\" }}",
+        closing.addr
+    );
     let rondo = Rondo::start(&two(&provider, &provider)).await;
     let answer = call(rondo.addr, chat("m")).await;
     assert_eq!(answer.status, 502, "{answer:?}");
     assert_eq!(answer.json()["error"]["code"], "upstream_unreachable");
-    assert_eq!(rondo.metric("rondo_attempts_total", &["outcome=\"not_delivered\""]), 2.0);
+    assert_eq!(
+        rondo.metric("rondo_attempts_total", &["outcome=\"not_delivered\""]),
+        2.0
+    );
     let _ = json(200, "");
     rondo.assert_quiet().await;
 }

@@ -8,20 +8,17 @@
 )]
 
 mod admin;
-mod command;
+mod bodies;
 mod cli;
+mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;
-<<<<<<< HEAD
-mod bodies;
 mod delivery;
 mod flow_cancel;
 mod flow_drain;
 mod flow_limits;
 mod flow_reload;
-=======
 mod health;
->>>>>>> docs
 mod mock;
 mod pooling;
 mod rounds;

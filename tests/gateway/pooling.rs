@@ -38,7 +38,11 @@ async fn storm(answer: &str, http2: bool) -> [u64; 2] {
 #[tokio::test]
 async fn rejections_open_no_new_connection() {
     for http2 in [false, true] {
-        assert_eq!(storm("openai.throttle", http2).await, [1, 1], "http2: {http2}");
+        assert_eq!(
+            storm("openai.throttle", http2).await,
+            [1, 1],
+            "http2: {http2}"
+        );
     }
 }
 
@@ -53,7 +57,11 @@ fn filler(bytes: usize) -> String {
 #[tokio::test]
 async fn rejections_of_40_kilobytes_open_no_new_connection() {
     for http2 in [false, true] {
-        assert_eq!(storm(&filler(40_000), http2).await, [1, 1], "http2: {http2}");
+        assert_eq!(
+            storm(&filler(40_000), http2).await,
+            [1, 1],
+            "http2: {http2}"
+        );
     }
 }
 
@@ -76,7 +84,8 @@ async fn an_unread_body_is_never_pooled() {
                 return;
             }
             let half = "x".repeat(50_000);
-            let head = "HTTP/1.1 429 Slow\r\ncontent-type: text/plain\r\ncontent-length: 300000\r\n\r\n";
+            let head =
+                "HTTP/1.1 429 Slow\r\ncontent-type: text/plain\r\ncontent-length: 300000\r\n\r\n";
             link.write(head).await;
             link.write(&half).await;
             late.notified().await;
@@ -84,7 +93,10 @@ async fn an_unread_body_is_never_pooled() {
             for _ in 0..5 {
                 link.write(&half).await;
             }
-            assert!(link.request().await.is_none(), "used again with an unread body");
+            assert!(
+                link.request().await.is_none(),
+                "used again with an unread body"
+            );
         }
     })
     .await;
@@ -100,7 +112,10 @@ async fn an_unread_body_is_never_pooled() {
 }
 
 fn large() -> String {
-    format!("{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"{}\"}}]}}", "y".repeat(20 << 20))
+    format!(
+        "{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"{}\"}}]}}",
+        "y".repeat(20 << 20)
+    )
 }
 
 // C135: an answer before the end of the upload. The upload stops, and the connection with half a request on it is not used again.
@@ -112,11 +127,16 @@ async fn an_early_rejection_ends_the_upload() {
         let mut client = Connection::h1(rondo.addr).await;
         let sent = large();
         for number in 1..=3 {
-            let answer = client.call(post("/v1/chat/completions", sent.clone())).await;
+            let answer = client
+                .call(post("/v1/chat/completions", sent.clone()))
+                .await;
             assert_eq!(answer.status, 200, "{answer:?}");
             let seen = soon(rondo.mock("two").wait_for_bodies(number)).await;
             assert_eq!(seen[number - 1].body_len, sent.len() as u64);
-            assert_eq!(seen[number - 1].body_hash, rondo::mock::body_hash(sent.as_bytes()));
+            assert_eq!(
+                seen[number - 1].body_hash,
+                rondo::mock::body_hash(sent.as_bytes())
+            );
             assert_eq!(rondo.mock("one").sends(), number as u64, "http2: {http2}");
         }
         rondo.assert_quiet().await;
@@ -128,10 +148,16 @@ async fn an_early_rejection_ends_the_upload() {
 async fn a_connection_with_half_a_request_is_never_pooled() {
     for (status, wanted) in [(429, 200), (400, 400)] {
         let one = Upstream::start(move |mut link| async move {
-            let Some(head) = link.head().await else { return };
-            assert!(head.starts_with("POST "), "not the beginning of a request: {head}");
+            let Some(head) = link.head().await else {
+                return;
+            };
+            assert!(
+                head.starts_with("POST "),
+                "not the beginning of a request: {head}"
+            );
             link.count();
-            link.write(&json(status, crate::support::raw::THROTTLE)).await;
+            link.write(&json(status, crate::support::raw::THROTTLE))
+                .await;
             let mut rest = vec![0; 1 << 16];
             while matches!(link.stream.read(&mut rest).await, Ok(read) if read > 0) {}
         })
@@ -140,7 +166,9 @@ async fn a_connection_with_half_a_request_is_never_pooled() {
         let mut client = Connection::h1(rondo.addr).await;
         let sent = large();
         for number in 1..=3 {
-            let answer = client.call(post("/v1/chat/completions", sent.clone())).await;
+            let answer = client
+                .call(post("/v1/chat/completions", sent.clone()))
+                .await;
             assert_eq!(answer.status, wanted, "{answer:?}");
             assert_eq!(one.requests(), number);
             assert_eq!(one.connections(), number, "a connection was used again");
@@ -161,7 +189,8 @@ async fn an_early_rejection_without_reading_ends_the_upload() {
     .await;
     let provider = one.provider(", timeouts: { idle_ms: 200 }");
     let rondo = Rondo::start(&two(&provider, MOCK_OK)).await;
-    let answer = crate::support::client::call(rondo.addr, post("/v1/chat/completions", large())).await;
+    let answer =
+        crate::support::client::call(rondo.addr, post("/v1/chat/completions", large())).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.header("x-rondo-target"), Some("second"));
     rondo.assert_quiet().await;
@@ -174,7 +203,8 @@ async fn an_early_good_answer_waits_for_the_upload() {
     let wanted = sent.len();
     let one = Upstream::start(move |mut link| async move {
         let Some(_) = link.head().await else { return };
-        link.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ").await;
+        link.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ")
+            .await;
         link.write(&format!("{}\r\n\r\n", GOOD.len())).await;
         if link.body(wanted).await.is_none() {
             return;
@@ -183,7 +213,11 @@ async fn an_early_good_answer_waits_for_the_upload() {
         link.write(GOOD).await;
     })
     .await;
-    let rondo = Rondo::start(&two(&one.provider(", timeouts: { idle_ms: 2000 }"), MOCK_OK)).await;
+    let rondo = Rondo::start(&two(
+        &one.provider(", timeouts: { idle_ms: 2000 }"),
+        MOCK_OK,
+    ))
+    .await;
     let answer = crate::support::client::call(rondo.addr, post("/v1/chat/completions", sent)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.text(), GOOD);
@@ -208,7 +242,10 @@ async fn a_request_that_a_reused_connection_took_is_not_sent_again() {
     assert_eq!(answer.json()["error"]["code"], "upstream_ambiguous");
     assert_eq!((one.connections(), one.requests()), (1, 2));
     assert_eq!(rondo.mock("two").sends(), 0);
-    assert_eq!(rondo.metric("rondo_attempts_total", &["outcome=\"ambiguous\""]), 1.0);
+    assert_eq!(
+        rondo.metric("rondo_attempts_total", &["outcome=\"ambiguous\""]),
+        1.0
+    );
     rondo.assert_quiet().await;
 }
 
@@ -299,7 +336,11 @@ async fn providers_do_not_share_connections() {
         let first = link.answer(429, crate::support::raw::THROTTLE).await;
         let Some(first) = first else { return };
         let key = |request: &crate::support::raw::Request| {
-            request.head.lines().find(|line| line.starts_with("authorization")).map(str::to_owned)
+            request
+                .head
+                .lines()
+                .find(|line| line.starts_with("authorization"))
+                .map(str::to_owned)
         };
         while let Some(next) = link.answer(429, crate::support::raw::THROTTLE).await {
             assert_eq!(key(&first), key(&next));
@@ -307,7 +348,9 @@ async fn providers_do_not_share_connections() {
     })
     .await;
     let provider = |key: &str| {
-        one.provider(&format!(", keys: [{{ name: k, secret: {{ literal: {key} }} }}]"))
+        one.provider(&format!(
+            ", keys: [{{ name: k, secret: {{ literal: {key} }} }}]"
+        ))
     };
     let rondo = Rondo::start(&two(&provider("key-a"), &provider("key-b"))).await;
     let mut client = Connection::h1(rondo.addr).await;

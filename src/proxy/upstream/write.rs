@@ -259,6 +259,10 @@ async fn send_h2(
     Ok(Head {
         header,
         ended: session.response_finished(),
-        written: if written { Written::Whole } else { Written::Part },
+        written: if written {
+            Written::Whole
+        } else {
+            Written::Part
+        },
     })
 }

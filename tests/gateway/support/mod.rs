@@ -3,9 +3,9 @@
 pub mod caller;
 pub mod client;
 pub mod frames;
+pub mod process;
 pub mod raw;
 pub mod tls;
-pub mod process;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
