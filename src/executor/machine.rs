@@ -282,6 +282,11 @@ impl Executor {
             }
             Decision::NextTarget => self.advance(now, chance, notes, Some((begin, &report))),
             Decision::Accept | Decision::RoundOver => {
+                if self.sends_left() > 0 && !self.has_free(now) {
+                    // Nothing is picked; what is left in this round cools and is passed over.
+                    let picked = self.select(now, notes);
+                    debug_assert!(picked.is_none(), "a free candidate was left");
+                }
                 self.round_over(now, chance, notes, Some((begin, &report)))
             }
             Decision::Stop(stop) => self.stop(stop, now, chance, notes, Some((begin, &report))),
@@ -308,7 +313,7 @@ impl Executor {
             } else {
                 tries.saturating_sub(begin.retry_index + 1)
             },
-            has_next: self.has_untried(),
+            has_next: self.has_free(now),
             fallback: &routing.fallback,
         }
     }

@@ -51,8 +51,10 @@ impl Executor {
         self.pass.tried & (1 << candidate) != 0
     }
 
-    pub(super) fn has_untried(&self) -> bool {
-        (0..self.plan.reach()).any(|candidate| !self.is_tried(candidate))
+    /// Whether a candidate is left in this round that neither was tried nor cools.
+    pub(super) fn has_free(&self, now: MonoTime) -> bool {
+        (0..self.plan.reach())
+            .any(|candidate| !self.is_tried(candidate) && self.not_before(candidate, now).is_none())
     }
 
     /// The instant before which the candidate is not sent to, if it lies ahead: the later of what this operation and the process know.

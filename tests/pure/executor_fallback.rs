@@ -246,6 +246,22 @@ fn a_cooling_target_is_passed_over() {
     assert_eq!(run.throttle.unwrap().retry_after, ms(30_000));
 }
 
+// R-S21: nothing is left to move to, so the decision is not to move.
+#[test]
+fn a_decision_to_move_on_is_followed_by_an_attempt() {
+    let run = check(
+        &route(3),
+        "T1: 429; T2: ok; T3: ok; cool T2 5000; cool T3 5000",
+        "1:T1 skip:T2 skip:T3 throttled(exhausted)",
+    );
+    assert_eq!(run.decisions, ["stop"]);
+    check(
+        &two_rounds(2),
+        "T1: 429/100 ok; T2: ok; cool T2 5000",
+        "1:T1 skip:T2 wait 2:T1 ok",
+    );
+}
+
 // R-D1 R-S5: what cools counts as rejected, so it outranks a target that was not reached.
 #[test]
 fn a_remembered_cooldown_outranks_an_unreachable_target() {

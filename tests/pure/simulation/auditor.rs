@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rondo::core::decision::Round;
+use rondo::core::decision::{Decision, Round};
 use rondo::core::outcome::{AttemptReport, Outcome};
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::suppression::Suppression;
@@ -214,6 +214,28 @@ impl Auditor {
             self.take_note(event, note, cooling);
         }
         self.take_next(event, &effects.next, cooling);
+        self.check_decision(&effects.notes);
+    }
+
+    /// A decision to go on and the attempt that follows are one step, so that the counters of both agree.
+    fn check_decision(&self, notes: &[Note]) {
+        let goes_on = notes.iter().any(|note| {
+            let Note::AttemptSettled(settled) = note else {
+                return false;
+            };
+            matches!(
+                settled.decision,
+                Decision::NextTarget | Decision::SameTarget
+            )
+        });
+        let begun = notes
+            .iter()
+            .any(|note| matches!(note, Note::AttemptOpened(_)));
+        require!(
+            self,
+            !goes_on || begun,
+            "R-S21: decided to go on, but nothing was begun"
+        );
     }
 
     fn take_event(&mut self, event: &Event, cooling: &mut Cooling) {
