@@ -61,6 +61,10 @@ pub struct Facts<'a> {
     pub sticky_left: u32,
     /// Whether another candidate is left that the operation may move to.
     pub has_next: bool,
+    /// Whether another key of the same target's pool is left that may be used now.
+    pub has_next_key: bool,
+    /// The pause before the provider's own retry (R-P), when one is left and fits its bounds.
+    pub retry_pause: Option<Duration>,
     /// What may move on beyond the replay-safe failures.
     pub fallback: &'a Fallback,
 }
@@ -72,6 +76,10 @@ pub enum Decision {
     Accept,
     /// One more try of the same candidate.
     SameTarget,
+    /// The same target with the next key of its pool.
+    NextKey,
+    /// The same target and key after a pause: the provider's own retry (R-P).
+    Retry(Duration),
     /// The next candidate.
     NextTarget,
     /// No candidate or budget is left in this round; whether there is another round is [`second_round`]'s to say.
@@ -85,7 +93,8 @@ impl Decision {
     pub const fn label(self) -> &'static str {
         match self {
             Decision::Accept => "accepted",
-            Decision::SameTarget => "same_target",
+            Decision::SameTarget | Decision::Retry(_) => "same_target",
+            Decision::NextKey => "next_key",
             Decision::NextTarget => "next_target",
             Decision::RoundOver | Decision::Stop(_) => "stop",
         }
@@ -146,7 +155,8 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     if facts.commitment > Commitment::Open {
         return Decision::Stop(Stop::Committed);
     }
-    if !may_move_on(report, facts.fallback) {
+    let rotates = facts.has_next_key && deserves_next_key(report, facts.fallback);
+    if !rotates && facts.retry_pause.is_none() && !may_move_on(report, facts.fallback) {
         let ambiguous = report.outcome == Outcome::Ambiguous;
         return Decision::Stop(if ambiguous {
             Stop::Ambiguous
@@ -168,6 +178,12 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     }
     if facts.sends_left == 0 {
         return Decision::RoundOver;
+    }
+    if rotates {
+        return Decision::NextKey;
+    }
+    if let Some(pause) = facts.retry_pause {
+        return Decision::Retry(pause);
     }
     if facts.sticky_left > 0 && deserves_same_target(report) {
         return Decision::SameTarget;
@@ -212,6 +228,29 @@ const fn is_terminal(class: Class) -> bool {
         class,
         Class::Auth | Class::Config | Class::ContextOverflow | Class::ContentPolicy
     )
+}
+
+/// A throttle, a used-up quota and a credential that is not accepted are the key's: another key of the pool may do better.
+fn deserves_next_key(report: &AttemptReport, fallback: &Fallback) -> bool {
+    match report.outcome {
+        Outcome::Rejected(_) => true,
+        Outcome::Refused if report.class.is_pushback() => may_move_on(report, fallback),
+        Outcome::Refused => report.scope == Scope::Credential,
+        Outcome::NotDelivered | Outcome::Ambiguous | Outcome::Partial | Outcome::Succeeded => false,
+    }
+}
+
+/// Statuses that a provider's own retry is for (R-P2). One counter over any mix of them.
+pub const RETRY_STATUSES: [u16; 7] = [429, 500, 502, 503, 504, 520, 529];
+
+/// Whether the provider's own retry may follow such a failure: a listed status, whatever carries it, unless what it says is terminal (R-P4).
+pub fn deserves_retry(report: &AttemptReport) -> bool {
+    let is_answer = matches!(report.outcome, Outcome::Rejected(_) | Outcome::Refused);
+    let curable = !is_terminal(report.class) && report.class != Class::QuotaHard;
+    let listed = report
+        .status
+        .is_some_and(|status| RETRY_STATUSES.contains(&status));
+    is_answer && curable && listed
 }
 
 /// A candidate-scoped failure that is no throttle deserves another try on the same key (R-K2).

@@ -32,6 +32,12 @@ pub const PEEK_TIME_MAX: Duration = Duration::from_millis(750);
 pub const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// Time spent on that.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long a key that its provider does not accept is set aside. A minute: a rotated key is often only slow to be known everywhere.
+pub const KEY_REFUSED_ASIDE: Duration = Duration::from_secs(60);
+/// How long a key with a used-up quota or balance is set aside. Ten minutes: people top up, and one probe each is cheap.
+pub const KEY_QUOTA_ASIDE: Duration = Duration::from_secs(600);
+/// Keys of one provider. The tried keys of a pool are a bit set of this width.
+pub const KEYS_PER_PROVIDER_MAX: usize = 64;
 /// Targets of one route. The tried set is a bit set of this width.
 pub const TARGETS_PER_ROUTE_MAX: usize = 64;
 /// Sends that a configuration may allow one operation.
@@ -43,3 +49,4 @@ const _: () = assert!(JITTER_WIDTH_MIN.as_millis() < JITTER_WIDTH_MAX.as_millis(
 const _: () = assert!(PUSHBACK_DEFAULT.as_millis() < WAIT_MAX.as_millis());
 const _: () = assert!(SENDS_MAX as usize >= TARGETS_PER_ROUTE_MAX * ROUNDS_MAX as usize);
 const _: () = assert!(TARGETS_PER_ROUTE_MAX <= u64::BITS as usize);
+const _: () = assert!(KEYS_PER_PROVIDER_MAX <= u64::BITS as usize);

@@ -31,18 +31,21 @@ pub struct Kept {
     pub rank: Rank,
     /// The attempt, counted from 1.
     pub attempt_no: u32,
+    /// Its target, as a position in the route.
+    pub target: usize,
     /// What became of it.
     pub report: AttemptReport,
 }
 
 impl Precedence {
     /// Takes note of a failed attempt.
-    pub fn offer(&mut self, attempt_no: u32, report: AttemptReport) {
+    pub fn offer(&mut self, attempt_no: u32, target: usize, report: AttemptReport) {
         let rank = rank(&report);
         if self.kept.as_ref().is_none_or(|kept| rank >= kept.rank) {
             self.kept = Some(Kept {
                 rank,
                 attempt_no,
+                target,
                 report,
             });
         }

@@ -7,10 +7,11 @@ use super::machine::Executor;
 use super::state::Phase;
 use crate::core::class::Class;
 use crate::core::decision::Stop;
-use crate::core::outcome::{AttemptReport, Carrier, Outcome};
+use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
+use crate::policy::provider::Ownership;
 
 /// `x-rondo-reason` of a final throttle that no suppression explains.
 const EXHAUSTED: &str = "exhausted";
@@ -25,6 +26,14 @@ pub(super) struct Cause<'a> {
     pub current: Option<(Begin, &'a AttemptReport)>,
 }
 
+/// The failure that the client is told.
+struct Told<'a> {
+    attempt_no: u32,
+    target: usize,
+    report: &'a AttemptReport,
+    is_slow: bool,
+}
+
 impl Executor {
     /// Ends the operation with an answer. Every path that does not deliver a good answer and still has a client ends here.
     pub(super) fn conclude(
@@ -36,6 +45,7 @@ impl Executor {
         self.close_second_round(cause.stop, notes);
         let (answer, from) = self.final_answer(now, cause);
         self.lasting.told = from;
+        self.lasting.forbids_retry = self.forbids_caller_retry(cause);
         let settled = self.settlement(&answer, cause);
         if settled.outcome == OperationOutcome::Exhausted {
             notes.push(Note::RouteExhausted);
@@ -71,19 +81,19 @@ impl Executor {
         if cause.stop == Some(Stop::Deadline) {
             return (FinalAnswer::Deadline, None);
         }
-        // A slow failure is returned itself (R-F4); otherwise precedence picks (R-D1).
-        let kept = self
-            .lasting
-            .precedence
-            .kept()
-            .map(|kept| (kept.attempt_no, &kept.report));
-        let slow = cause.current.filter(|_| self.lasting.slow);
-        let told = slow
-            .map(|(begin, report)| (begin.attempt_no, report))
-            .or(kept);
-        let Some((attempt_no, report)) = told else {
+        let told = self.told(cause);
+        let Some(Told {
+            attempt_no,
+            target,
+            report,
+            is_slow,
+        }) = told
+        else {
             let answer = match cause.stop {
                 Some(Stop::Unexpected) => FinalAnswer::Internal,
+                _ if self.lasting.keys_refused && !self.lasting.skipped => {
+                    FinalAnswer::CredentialsExhausted
+                }
                 // A wait for remembered cooldowns ends with its 429 as well.
                 Some(Stop::Shutdown) if !self.lasting.skipped => FinalAnswer::ShuttingDown,
                 _ if self.plan.candidates.is_empty() => FinalAnswer::NoCandidate,
@@ -95,9 +105,13 @@ impl Executor {
             (Outcome::Rejected(_), reply) => {
                 FinalAnswer::Throttled(reply.clone(), self.throttle_headers(now, cause))
             }
+            // It is our key that was not accepted: as a 401 the client would take it for its own.
+            (Outcome::Refused, _) if is_refused_key(report) && self.has_keys(target) => {
+                FinalAnswer::CredentialsExhausted
+            }
             (Outcome::Refused, Some(reply)) => FinalAnswer::Upstream(reply.clone()),
             // A remembered cooldown counts as a rejection, which outranks this.
-            (Outcome::NotDelivered, _) if self.lasting.skipped && slow.is_none() => {
+            (Outcome::NotDelivered, _) if self.lasting.skipped && !is_slow => {
                 FinalAnswer::Throttled(None, self.throttle_headers(now, cause))
             }
             (Outcome::NotDelivered, _) => FinalAnswer::Unreachable,
@@ -109,10 +123,7 @@ impl Executor {
 
     fn throttle_headers(&self, now: MonoTime, cause: &Cause<'_>) -> ThrottleHeaders {
         let earliest = (0..self.plan.reach())
-            .filter_map(|candidate| match self.not_before(candidate, now) {
-                Some(instant) => Some(instant),
-                None => self.was_rejected(candidate).then_some(now),
-            })
+            .filter_map(|candidate| self.known_not_before(candidate, now))
             .min();
         let reason = match (cause.suppression, cause.stop) {
             (Some(suppression), _) => suppression.label(),
@@ -121,9 +132,52 @@ impl Executor {
         };
         ThrottleHeaders {
             retry_after: earliest.unwrap_or(now).since(now),
-            should_retry: self.plan.caller_owns_retries,
+            should_retry: self.plan.caller_owns_retries && !self.waiting_is_vain(cause),
             reason,
         }
+    }
+
+    /// The failure that is told: a slow one itself (R-F4), otherwise by precedence (R-D1).
+    fn told<'a>(&'a self, cause: &Cause<'a>) -> Option<Told<'a>> {
+        let slow = cause
+            .current
+            .filter(|_| self.lasting.slow)
+            .map(|(begin, report)| Told {
+                attempt_no: begin.attempt_no,
+                target: begin.target,
+                report,
+                is_slow: true,
+            });
+        let kept = self.lasting.precedence.kept().map(|kept| Told {
+            attempt_no: kept.attempt_no,
+            target: kept.target,
+            report: &kept.report,
+            is_slow: false,
+        });
+        slow.or(kept)
+    }
+
+    /// Whether the gateway has keys of its own for the target. Without one, a 401 is the server's word to whoever asks.
+    fn has_keys(&self, target: usize) -> bool {
+        let target = self.plan.route.targets.get(target);
+        target.is_some_and(|target| target.keys.iter().any(|key| key.name.is_some()))
+    }
+
+    /// Whether what is told is a quota, which waiting does not clear.
+    fn waiting_is_vain(&self, cause: &Cause<'_>) -> bool {
+        match self.told(cause) {
+            Some(told) => told.report.class == Class::QuotaHard,
+            None => self.pass.objection == Some(Suppression::HardQuota),
+        }
+    }
+
+    /// Whether the answer must not be retried by the caller (R-P1).
+    fn forbids_caller_retry(&self, cause: &Cause<'_>) -> bool {
+        let target = self
+            .told(cause)
+            .and_then(|told| self.plan.route.targets.get(told.target));
+        let internal = target.is_some_and(|target| target.ownership == Ownership::Internal);
+        internal || self.waiting_is_vain(cause)
     }
 
     fn settlement(&self, answer: &FinalAnswer, cause: &Cause<'_>) -> OperationSettled {
@@ -149,6 +203,11 @@ impl Executor {
                 "upstream_timeout",
             ),
             FinalAnswer::Deadline => (OperationOutcome::TimedOut, State::TimedOut, "deadline"),
+            FinalAnswer::CredentialsExhausted => (
+                OperationOutcome::Failed,
+                State::Refused,
+                "credentials_exhausted",
+            ),
             FinalAnswer::NoCandidate => {
                 (OperationOutcome::Rejected, State::Refused, "no_candidate")
             }
@@ -185,4 +244,11 @@ impl Executor {
         self.phase = Phase::Ended;
         Next::End
     }
+}
+
+/// Whether the answer says that the gateway's own key is not accepted.
+fn is_refused_key(report: &AttemptReport) -> bool {
+    report.class == Class::Auth
+        && report.scope == Scope::Credential
+        && matches!(report.status, Some(401 | 403))
 }

@@ -51,6 +51,8 @@ pub struct Begin {
     pub round: Round,
     /// 0, and one more for each derived try on the same key (R-K3).
     pub retry_index: u32,
+    /// Position of the key in the target's pool.
+    pub key: usize,
 }
 
 /// How the held answer is passed on.
@@ -102,6 +104,8 @@ pub enum FinalAnswer {
     TimedOut,
     /// The deadline passed before an answer: 504.
     Deadline,
+    /// Every key that could be used is not accepted by its provider: 502. The client's own credential was not the matter.
+    CredentialsExhausted,
     /// No target could be picked: 503.
     NoCandidate,
     /// The gateway is draining: 503.
@@ -135,6 +139,19 @@ pub enum Note {
         /// Class of the failure.
         reason: &'static str,
     },
+    /// The provider's own retry was scheduled (R-P7); the attempt that failed is settled.
+    RetryScheduled {
+        /// The attempt that failed.
+        failed: Begin,
+        /// The status that it failed with.
+        status: u16,
+        /// What the answer said.
+        reason: &'static str,
+        /// How long the operation sleeps.
+        pause: Duration,
+    },
+    /// The provider's own retries are used up, in number or in time (R-P5). Once for each target.
+    RetriesExhausted(Begin),
     /// A waiting slot was taken and the wait begun (R-S21).
     WaitBegun,
     /// The wait ended.

@@ -1,21 +1,25 @@
 //! The transitions. Each takes the old phase by value, so that an attempt cannot be left open by accident.
 
+use std::time::Duration;
+
 use super::conclude::Cause;
 use super::effect::{Begin, Deliver, Effects, Next, Note, SecondRoundEnd, WaitEnd};
 use super::event::{Event, StreamEnd};
 use super::open_send::OpenSend;
 use super::plan::Plan;
+use super::provider_retry::Pause;
 use super::state::{Lasting, Pass, Phase};
 use crate::core::chance::Chance;
 use crate::core::class::Class;
 use crate::core::commitment::Commitment;
 use crate::core::decision::{Decision, Facts, Round, Stop, decide, objection, second_round};
-use crate::core::limits::PUSHBACK_DEFAULT;
-use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
+use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
+use crate::core::outcome::{AttemptReport, Outcome, Scope};
 use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
+use crate::policy::cooldown::AsideReason;
 
 /// One operation. Feed it events; obey what it returns.
 #[derive(Debug)]
@@ -36,9 +40,12 @@ impl Executor {
             precedence: Precedence::default(),
             draining: false,
             waited: std::time::Duration::ZERO,
-            not_before: vec![MonoTime::ZERO; plan.candidates.len()],
+            not_before: Vec::new(),
+            retries: Vec::new(),
+            keys_refused: false,
             slow: false,
             told: None,
+            forbids_retry: false,
             skipped: false,
             second_round_open: false,
         };
@@ -63,6 +70,12 @@ impl Executor {
     /// The attempt (counted from 1) whose answer the operation ends with, once that is decided.
     pub fn told_attempt(&self) -> Option<u32> {
         self.lasting.told
+    }
+
+    /// Whether the answer that the operation ends with must not be retried by the caller: the gateway owns the retries of its provider, or
+    /// waiting does not help (R-P1).
+    pub fn forbids_retry(&self) -> bool {
+        self.lasting.forbids_retry
     }
 
     /// The pass that the operation is in.
@@ -127,6 +140,9 @@ impl Executor {
                 self.enter_second_round();
                 self.advance(now, chance, notes, None)
             }
+            (phase @ Phase::Pausing { .. }, Event::WaitElapsed) => {
+                self.on_paused(phase, now, chance, notes)
+            }
             (phase @ (Phase::Delivering(..) | Phase::Passing(_)), Event::Committed) => {
                 self.lasting.commitment.raise(Commitment::Headers);
                 self.phase = phase;
@@ -147,7 +163,7 @@ impl Executor {
     }
 
     /// Goes to the next candidate of this round, or over its end.
-    fn advance(
+    pub(super) fn advance(
         &mut self,
         now: MonoTime,
         chance: &mut impl Chance,
@@ -170,10 +186,13 @@ impl Executor {
         }
     }
 
-    fn open(&mut self, begin: Begin, now: MonoTime, notes: &mut Vec<Note>) -> Next {
+    pub(super) fn open(&mut self, begin: Begin, now: MonoTime, notes: &mut Vec<Note>) -> Next {
         let seen = match self.plan.target(begin.candidate) {
-            Some((_, target)) => target.cooldown.seen(),
-            None => return Next::End,
+            Some((_, target)) => target.keys.get(begin.key).map(|key| key.cooldown.seen()),
+            None => None,
+        };
+        let Some(seen) = seen else {
+            return Next::End;
         };
         notes.push(Note::AttemptOpened(begin));
         self.phase = Phase::Selected(OpenSend {
@@ -185,7 +204,7 @@ impl Executor {
         Next::Begin(begin)
     }
 
-    fn round_over(
+    pub(super) fn round_over(
         &mut self,
         now: MonoTime,
         chance: &mut impl Chance,
@@ -254,7 +273,7 @@ impl Executor {
         None
     }
 
-    fn on_outcome(
+    pub(super) fn on_outcome(
         &mut self,
         open: OpenSend,
         report: AttemptReport,
@@ -265,7 +284,8 @@ impl Executor {
         let begin = open.begin;
         let slow_after = self.plan.route.routing.fail_within;
         self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
-        let decision = decide(&self.facts(&begin, &report, now));
+        let pause = self.provider_retry(&begin, &report, now, chance);
+        let decision = decide(&self.facts(&begin, &report, pause.as_ref().map(|p| p.0), now));
         if decision == Decision::Accept {
             return self.accept(open, report, notes);
         }
@@ -273,13 +293,46 @@ impl Executor {
         self.pass.object(objection(&report));
         self.lasting
             .precedence
-            .offer(begin.attempt_no, report.clone());
+            .offer(begin.attempt_no, begin.target, report.clone());
         notes.push(open.settle(Some(report.clone()), decision, settled_state(&report)));
+        if pause.is_none() {
+            self.note_retries_exhausted(&begin, notes);
+        }
         match decision {
             Decision::SameTarget => {
-                let again = self.begin(begin.candidate, begin.target, begin.retry_index + 1);
+                let Begin {
+                    candidate,
+                    target,
+                    key,
+                    retry_index,
+                    ..
+                } = begin;
+                let again = self.begin(candidate, target, key, retry_index + 1);
                 self.open(again, now, notes)
             }
+            Decision::NextKey => match self.next_key(begin.candidate, now) {
+                Some(key) => {
+                    let next = self.begin(begin.candidate, begin.target, key, 0);
+                    self.open(next, now, notes)
+                }
+                None => self.advance(now, chance, notes, Some((begin, &report))),
+            },
+            Decision::Retry(_) => match pause {
+                Some((pause, permit)) => {
+                    let failed = begin;
+                    self.begin_pause(
+                        Pause {
+                            failed,
+                            pause,
+                            permit,
+                        },
+                        &report,
+                        now,
+                        notes,
+                    )
+                }
+                None => self.round_over(now, chance, notes, Some((begin, &report))),
+            },
             Decision::NextTarget => self.advance(now, chance, notes, Some((begin, &report))),
             Decision::Accept | Decision::RoundOver => {
                 if self.sends_left() > 0 && !self.has_free(now) {
@@ -293,12 +346,20 @@ impl Executor {
         }
     }
 
-    fn facts<'a>(&'a self, begin: &Begin, report: &'a AttemptReport, now: MonoTime) -> Facts<'a> {
+    fn facts<'a>(
+        &'a self,
+        begin: &Begin,
+        report: &'a AttemptReport,
+        retry_pause: Option<Duration>,
+        now: MonoTime,
+    ) -> Facts<'a> {
         let routing = &self.plan.route.routing;
         let first = begin.candidate == 0 && self.pass.round == Round::First;
         let tries = if first { routing.sticky_tries } else { 1 };
         // Another operation may have learned of a cooldown meanwhile; a sticky try passes every guard (R-K2).
-        let cools = self.not_before(begin.candidate, now).is_some();
+        let cools = self
+            .key_not_before(begin.candidate, begin.key, now)
+            .is_some();
         Facts {
             report,
             round: self.pass.round,
@@ -314,13 +375,16 @@ impl Executor {
                 tries.saturating_sub(begin.retry_index + 1)
             },
             has_next: self.has_free(now),
+            has_next_key: self.has_next_key(begin.candidate, now),
+            retry_pause,
             fallback: &routing.fallback,
         }
     }
 
     fn accept(&mut self, open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
-        if let Some((_, target)) = self.plan.target(open.begin.candidate) {
-            target.cooldown.end(open.seen);
+        let found = self.plan.target(open.begin.candidate);
+        if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
+            key.cooldown.end(open.seen);
         }
         if std::mem::take(&mut self.lasting.second_round_open) {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
@@ -330,26 +394,40 @@ impl Executor {
         Next::Deliver(Deliver::AsIs)
     }
 
-    /// Keeps the not-before instant of a certified rejection: for this operation in full, for others within the cooldown's bound.
+    /// Keeps what a failure says of the key. The not-before instant of a certified rejection: for this operation in full, for others within
+    /// the cooldown's bound. A key that is not accepted or used up is set aside for everyone.
     fn learn(&mut self, begin: &Begin, report: &AttemptReport, now: MonoTime) {
+        let found = self.plan.target(begin.candidate);
+        let Some(key) = found.and_then(|(_, target)| target.keys.get(begin.key)) else {
+            return;
+        };
+        let is_of_key = report.scope == Scope::Credential && key.name.is_some();
+        if report.outcome == Outcome::Refused && is_of_key {
+            match report.class {
+                Class::Auth => key
+                    .aside
+                    .extend(AsideReason::Refused, now.after(KEY_REFUSED_ASIDE)),
+                Class::QuotaHard => key
+                    .aside
+                    .extend(AsideReason::Quota, now.after(KEY_QUOTA_ASIDE)),
+                _ => {}
+            }
+        }
         if !matches!(report.outcome, Outcome::Rejected(_)) {
             return;
         }
-        let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
-        if let Some(own) = self.lasting.not_before.get_mut(begin.candidate) {
-            *own = (*own).max(until);
-        }
         let cooldown_max = self.plan.route.routing.cooldown_max;
-        if let (Some(delay), Some((_, target))) =
-            (report.pushback, self.plan.target(begin.candidate))
+        if let Some(delay) = report.pushback
             && !cooldown_max.is_zero()
         {
-            target.cooldown.extend(now.after(delay.min(cooldown_max)));
+            key.cooldown.extend(now.after(delay.min(cooldown_max)));
         }
+        let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
+        self.learn_not_before(begin.candidate, begin.key, until);
     }
 
     /// Ends the operation although candidates may be left.
-    fn stop(
+    pub(super) fn stop(
         &mut self,
         stop: Stop,
         now: MonoTime,
@@ -374,96 +452,6 @@ impl Executor {
             },
             notes,
         )
-    }
-
-    fn end_wait(&mut self, began: MonoTime, now: MonoTime, how: WaitEnd, notes: &mut Vec<Note>) {
-        let waited = now.since(began);
-        self.lasting.waited = self.lasting.waited.saturating_add(waited);
-        notes.push(Note::WaitEnded { how, waited });
-    }
-
-    fn on_shutdown(&mut self, phase: Phase, now: MonoTime, notes: &mut Vec<Note>) -> Next {
-        self.lasting.draining = true;
-        let Phase::Waiting { began, permit, .. } = phase else {
-            self.phase = phase;
-            return Next::Continue;
-        };
-        drop(permit);
-        self.end_wait(began, now, WaitEnd::Shutdown, notes);
-        let cause = Cause {
-            stop: Some(Stop::Shutdown),
-            suppression: None,
-            current: None,
-        };
-        self.conclude(now, &cause, notes)
-    }
-
-    fn on_deadline(
-        &mut self,
-        phase: Phase,
-        now: MonoTime,
-        chance: &mut impl Chance,
-        notes: &mut Vec<Note>,
-    ) -> Next {
-        // The event is believed, even when the shell's timer fired a moment early.
-        let late = now.max(self.plan.deadline);
-        match phase {
-            // A committed or concluded answer has its own limits (R-B4).
-            Phase::Delivering(..) | Phase::Passing(_) | Phase::Ended => {
-                self.phase = phase;
-                Next::Continue
-            }
-            Phase::New => self.stop(Stop::Deadline, late, chance, notes, None),
-            Phase::Selected(open) => {
-                notes.push(open.settle(None, Decision::Stop(Stop::Deadline), State::TimedOut));
-                self.stop(Stop::Deadline, late, chance, notes, None)
-            }
-            Phase::Sending(open) => self.on_outcome(open, timed_out(), late, chance, notes),
-            Phase::Waiting { began, permit, .. } => {
-                drop(permit);
-                self.end_wait(began, now, WaitEnd::Deadline, notes);
-                // The answer is the throttle that was waited out: it is what the client can act on.
-                let suppression = Some(Suppression::Deadline);
-                let cause = Cause {
-                    stop: None,
-                    suppression,
-                    current: None,
-                };
-                self.conclude(now, &cause, notes)
-            }
-        }
-    }
-
-    fn on_gone(
-        &mut self,
-        phase: Phase,
-        now: MonoTime,
-        how: WaitEnd,
-        notes: &mut Vec<Note>,
-    ) -> Next {
-        match phase {
-            Phase::Passing(_) | Phase::Ended => {}
-            Phase::New => self.suppress_for_nobody(notes),
-            Phase::Selected(open) | Phase::Sending(open) => {
-                notes.push(open.settle(None, Decision::Stop(Stop::ClientGone), State::Cancelled));
-                self.suppress_for_nobody(notes);
-            }
-            Phase::Delivering(open, report) => {
-                notes.push(open.settle(Some(report), Decision::Accept, State::Cancelled));
-            }
-            Phase::Waiting { began, permit, .. } => {
-                drop(permit);
-                self.end_wait(began, now, how, notes);
-            }
-        }
-        self.abandon(how.label(), notes)
-    }
-
-    /// The first round ends without a success because the client left: so there is no second one either (R-S9, R-S11).
-    fn suppress_for_nobody(&self, notes: &mut Vec<Note>) {
-        if self.may_have_second_round() {
-            notes.push(Note::Suppressed(Suppression::ClientGone));
-        }
     }
 
     fn on_delivered(
@@ -496,60 +484,6 @@ impl Executor {
         ));
         Next::End
     }
-
-    /// An event that the state does not explain: settles what is open, stops the operation, leaves the process alone.
-    fn on_unexpected(
-        &mut self,
-        phase: Phase,
-        event: &Event,
-        now: MonoTime,
-        notes: &mut Vec<Note>,
-    ) -> Next {
-        debug_assert!(
-            false,
-            "unexpected {} while {}",
-            event.label(),
-            phase.label()
-        );
-        notes.push(Note::Unexpected(event.label()));
-        match phase {
-            Phase::New | Phase::Ended => {}
-            Phase::Selected(open) | Phase::Sending(open) => notes.push(give_up(open)),
-            Phase::Waiting { began, permit, .. } => {
-                drop(permit);
-                self.end_wait(began, now, WaitEnd::Dropped, notes);
-            }
-            // An answer has begun; a second one cannot be written over it.
-            Phase::Delivering(open, _) => {
-                notes.push(give_up(open));
-                let (outcome, state) = (OperationOutcome::Failed, State::Failed);
-                let (stop, reason) = (Stop::Unexpected, Stop::Unexpected.label());
-                let settled = self.settled(outcome, state, reason, Some(stop));
-                notes.push(Note::OperationSettled(settled));
-                return Next::End;
-            }
-            Phase::Passing(settled) => {
-                notes.push(Note::OperationSettled(settled));
-                return Next::End;
-            }
-        }
-        let cause = Cause {
-            stop: Some(Stop::Unexpected),
-            suppression: None,
-            current: None,
-        };
-        self.conclude(now, &cause, notes)
-    }
-}
-
-/// Settles an attempt that nobody can explain any more.
-fn give_up(open: OpenSend) -> Note {
-    let state = if open.sent {
-        State::Ambiguous
-    } else {
-        State::Failed
-    };
-    open.settle(None, Decision::Stop(Stop::Unexpected), state)
 }
 
 const fn settled_state(report: &AttemptReport) -> State {
@@ -560,18 +494,5 @@ const fn settled_state(report: &AttemptReport) -> State {
         (Outcome::Refused, _) => State::Refused,
         (Outcome::NotDelivered | Outcome::Partial, _) => State::Failed,
         (Outcome::Succeeded, _) => State::Succeeded,
-    }
-}
-
-/// The report of an attempt that the operation's deadline cut.
-const fn timed_out() -> AttemptReport {
-    AttemptReport {
-        outcome: Outcome::Ambiguous,
-        class: Class::Timeout,
-        scope: Scope::Candidate,
-        carrier: Carrier::None,
-        status: None,
-        pushback: None,
-        reply: None,
     }
 }

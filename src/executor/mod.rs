@@ -22,9 +22,11 @@
 mod conclude;
 pub mod effect;
 pub mod event;
+mod interrupts;
 mod machine;
 mod open_send;
 pub mod plan;
+mod provider_retry;
 mod round;
 mod state;
 

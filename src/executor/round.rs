@@ -9,6 +9,17 @@ use crate::core::decision::{Round, RoundFacts, second_round};
 use crate::core::limits::PUSHBACK_DEFAULT;
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
+use crate::policy::cooldown::AsideReason;
+use crate::policy::route::TargetKey;
+
+/// Why a candidate or key is passed over without a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PassedOver {
+    /// A certified not-before instant lies ahead.
+    Cooling,
+    /// The key is set aside for every model.
+    Aside(AsideReason),
+}
 
 impl Executor {
     /// The first candidate of this round that is neither tried nor cooling. What is passed over enters the tried set, so no step is free.
@@ -21,22 +32,91 @@ impl Executor {
                 continue;
             }
             self.pass.tried |= 1 << candidate;
+            self.pass.keys_tried = 0;
             let (target, _) = self.plan.target(candidate)?;
-            if self.not_before(candidate, now).is_some() {
-                self.lasting.skipped = true;
-                notes.push(Note::Skipped {
-                    target,
-                    round: self.pass.round,
-                });
-                continue;
+            match self.pick_key(candidate, now) {
+                Ok(key) => {
+                    self.pass.attempts += 1;
+                    return Some(self.begin(candidate, target, key, 0));
+                }
+                Err(passed_over) => {
+                    self.pass_over(passed_over);
+                    let round = self.pass.round;
+                    notes.push(Note::Skipped { target, round });
+                }
             }
-            self.pass.attempts += 1;
-            return Some(self.begin(candidate, target, 0));
         }
         None
     }
 
-    pub(super) fn begin(&mut self, candidate: usize, target: usize, retry_index: u32) -> Begin {
+    /// A remembered cooldown counts as a certified rejection (R-S5); a key that is set aside does not.
+    fn pass_over(&mut self, passed_over: PassedOver) {
+        match passed_over {
+            PassedOver::Cooling => self.lasting.skipped = true,
+            PassedOver::Aside(AsideReason::Quota) => {
+                self.lasting.skipped = true;
+                self.pass.object(Some(Suppression::HardQuota));
+            }
+            PassedOver::Aside(AsideReason::Refused) => {
+                self.lasting.keys_refused = true;
+                self.pass.object(Some(Suppression::AuthConfig));
+            }
+        }
+    }
+
+    /// The first key of the candidate's pool that may be used now and was not tried in this round.
+    fn pick_key(&mut self, candidate: usize, now: MonoTime) -> Result<usize, PassedOver> {
+        let keys = self.pool(candidate).len();
+        let mut passed_over = None;
+        for key in (0..keys).filter(|key| self.pass.keys_tried & (1 << key) == 0) {
+            match self.key_state(candidate, key, now) {
+                None => {
+                    self.pass.keys_tried |= 1 << key;
+                    return Ok(key);
+                }
+                // One key that only cools is enough to wait for.
+                Some(PassedOver::Cooling) => passed_over = Some(PassedOver::Cooling),
+                Some(aside) => passed_over = passed_over.or(Some(aside)),
+            }
+        }
+        Err(passed_over.unwrap_or(PassedOver::Cooling))
+    }
+
+    /// The next key of the current candidate's pool.
+    pub(super) fn next_key(&mut self, candidate: usize, now: MonoTime) -> Option<usize> {
+        self.pick_key(candidate, now).ok()
+    }
+
+    /// Whether there is one. A bound operation stays with its first key: the state belongs to the account (R-F8).
+    pub(super) fn has_next_key(&self, candidate: usize, now: MonoTime) -> bool {
+        let free = |key: &usize| {
+            self.pass.keys_tried & (1 << key) == 0 && self.key_state(candidate, *key, now).is_none()
+        };
+        self.plan.binding.is_none() && (0..self.pool(candidate).len()).any(|key| free(&key))
+    }
+
+    fn pool(&self, candidate: usize) -> &[TargetKey] {
+        let found = self.plan.target(candidate);
+        found.map_or(&[], |(_, target)| target.keys.as_slice())
+    }
+
+    /// Why the key may not be used now, if so.
+    fn key_state(&self, candidate: usize, key: usize, now: MonoTime) -> Option<PassedOver> {
+        let aside = self.pool(candidate).get(key)?.aside.remaining_after(now);
+        if let Some((reason, _)) = aside {
+            return Some(PassedOver::Aside(reason));
+        }
+        self.key_not_before(candidate, key, now)
+            .map(|_| PassedOver::Cooling)
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        candidate: usize,
+        target: usize,
+        key: usize,
+        retry_index: u32,
+    ) -> Begin {
         self.lasting.attempts += 1;
         Begin {
             attempt_no: self.lasting.attempts,
@@ -44,6 +124,7 @@ impl Executor {
             target,
             round: self.pass.round,
             retry_index,
+            key,
         }
     }
 
@@ -53,44 +134,63 @@ impl Executor {
 
     /// Whether a candidate is left in this round that neither was tried nor cools.
     pub(super) fn has_free(&self, now: MonoTime) -> bool {
-        (0..self.plan.reach())
-            .any(|candidate| !self.is_tried(candidate) && self.not_before(candidate, now).is_none())
+        (0..self.plan.reach()).any(|candidate| {
+            let mut keys = 0..self.pool(candidate).len();
+            !self.is_tried(candidate)
+                && keys.any(|key| self.key_state(candidate, key, now).is_none())
+        })
     }
 
-    /// The instant before which the candidate is not sent to, if it lies ahead: the later of what this operation and the process know.
-    pub(super) fn not_before(&self, candidate: usize, now: MonoTime) -> Option<MonoTime> {
+    /// The instant before which the key is not used for this candidate, if it lies ahead: the later of what this operation and the process know.
+    pub(super) fn key_not_before(
+        &self,
+        candidate: usize,
+        key: usize,
+        now: MonoTime,
+    ) -> Option<MonoTime> {
         let own = self
-            .lasting
-            .not_before
-            .get(candidate)
-            .copied()
+            .learned(candidate, key)
             .filter(|instant| *instant > now);
-        let shared = self
-            .plan
-            .target(candidate)
-            .and_then(|(_, t)| t.cooldown.remaining_after(now));
+        let shared = self.pool(candidate).get(key)?.cooldown.remaining_after(now);
         own.max(shared)
+    }
+
+    /// What this operation has learned of the key, passed or not.
+    fn learned(&self, candidate: usize, key: usize) -> Option<MonoTime> {
+        let known = self.lasting.not_before.iter();
+        known
+            .filter(|(c, k, _)| (*c, *k) == (candidate, key))
+            .map(|(_, _, instant)| *instant)
+            .max()
+    }
+
+    pub(super) fn learn_not_before(&mut self, candidate: usize, key: usize, until: MonoTime) {
+        self.lasting.not_before.push((candidate, key, until));
+    }
+
+    /// The earliest instant at which the candidate may be sent to on some key: `now` when one is free, `None` when nothing is known of any.
+    pub(super) fn known_not_before(&self, candidate: usize, now: MonoTime) -> Option<MonoTime> {
+        let instants = (0..self.pool(candidate).len()).filter_map(|key| {
+            let aside = self.pool(candidate).get(key)?.aside.remaining_after(now);
+            match (aside, self.key_not_before(candidate, key, now)) {
+                (Some((AsideReason::Quota, until)), cooling) => {
+                    Some(cooling.map_or(until, |c| c.max(until)))
+                }
+                (Some((AsideReason::Refused, _)), _) => None,
+                (None, Some(cooling)) => Some(cooling),
+                (None, None) => self.learned(candidate, key).map(|_| now),
+            }
+        });
+        instants.min()
     }
 
     /// The earliest instant at which some candidate may be sent to again (R-S13). One without a known instant gets a small default.
     pub(super) fn earliest_not_before(&self, now: MonoTime) -> MonoTime {
         let by_default = now.after(PUSHBACK_DEFAULT);
         (0..self.plan.reach())
-            .map(|candidate| match self.not_before(candidate, now) {
-                Some(instant) => instant,
-                None if self.was_rejected(candidate) => now,
-                None => by_default,
-            })
+            .map(|candidate| self.known_not_before(candidate, now).unwrap_or(by_default))
             .min()
             .unwrap_or(by_default)
-    }
-
-    /// Whether this operation has learned an instant for the candidate, passed or not.
-    pub(super) fn was_rejected(&self, candidate: usize) -> bool {
-        self.lasting
-            .not_before
-            .get(candidate)
-            .is_some_and(|instant| *instant > MonoTime::ZERO)
     }
 
     /// The facts of the round that is over, with the jitter that a wait would get.

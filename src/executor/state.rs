@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::effect::OperationSettled;
+use super::effect::{Begin, OperationSettled};
 use super::open_send::OpenSend;
 use crate::core::commitment::Commitment;
 use crate::core::decision::Round;
@@ -27,6 +27,14 @@ pub(super) enum Phase {
         began: MonoTime,
         permit: WaitPermit,
     },
+    /// Asleep before the provider's own retry, holding a slot.
+    Pausing {
+        until: MonoTime,
+        began: MonoTime,
+        permit: WaitPermit,
+        failed: Begin,
+        movable: bool,
+    },
     /// A good answer is being passed on.
     Delivering(OpenSend, AttemptReport),
     /// An error answer is being written; how the operation ends is settled but for the client's leaving.
@@ -42,6 +50,7 @@ impl Phase {
             Phase::Selected(_) => "selected",
             Phase::Sending(_) => "sending",
             Phase::Waiting { .. } => "waiting",
+            Phase::Pausing { .. } => "pausing",
             Phase::Delivering(..) => "delivering",
             Phase::Passing(_) => "passing",
             Phase::Ended => "ended",
@@ -64,16 +73,34 @@ pub(super) struct Lasting {
     pub draining: bool,
     /// Time slept.
     pub waited: Duration,
-    /// Not-before instants that this operation learned, by candidate; only extended (R-S12).
-    pub not_before: Vec<MonoTime>,
+    /// Not-before instants that this operation learned, by candidate and key; only extended (R-S12).
+    pub not_before: Vec<(usize, usize, MonoTime)>,
+    /// The providers' own retries so far, by candidate. They outlive rounds: one counter over everything (R-P2).
+    pub retries: Vec<ProviderRetries>,
+    /// Whether a candidate was passed over because every key of it is set aside as not accepted.
+    pub keys_refused: bool,
     /// Whether the last attempt failed too late.
     pub slow: bool,
     /// The attempt whose answer the operation ends with, once that is decided.
     pub told: Option<u32>,
+    /// Whether its answer must not be retried by the caller.
+    pub forbids_retry: bool,
     /// Whether a candidate was passed over because it cools: that counts as its rejection (R-S5).
     pub skipped: bool,
     /// Whether a second round has begun and its end is not noted.
     pub second_round_open: bool,
+}
+
+/// The provider's own retries of one candidate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProviderRetries {
+    pub candidate: usize,
+    /// Tries that failed, the first included.
+    pub failures: u32,
+    /// When the first of them failed.
+    pub first_failure: MonoTime,
+    /// Whether the end of the sequence was noted.
+    pub noted: bool,
 }
 
 /// One ordered pass over the candidates.
@@ -83,6 +110,8 @@ pub(super) struct Pass {
     pub round: Round,
     /// Bit set of candidates that were tried or passed over.
     pub tried: u64,
+    /// Bit set of the keys of the current candidate that were tried.
+    pub keys_tried: u64,
     /// Target attempts of this pass; sticky tries do not count.
     pub attempts: u32,
     /// The least objection of its attempts against a second round.
@@ -94,6 +123,7 @@ impl Pass {
         Pass {
             round,
             tried: 0,
+            keys_tried: 0,
             attempts: 0,
             objection: None,
         }

@@ -278,10 +278,13 @@ fn movement(routing: &Routing, reach: usize, failure: Failure) -> Option<Move> {
             attempts_left,
             sticky_left,
             has_next,
+            // Keys and own retries stay with the target; they are told for each candidate.
+            has_next_key: false,
+            retry_pause: None,
             fallback: &routing.fallback,
         });
         match decision {
-            Decision::SameTarget => Follows::SameTarget,
+            Decision::SameTarget | Decision::NextKey | Decision::Retry(_) => Follows::SameTarget,
             Decision::NextTarget => Follows::NextTarget,
             // No failure is accepted; if it were, nothing would follow.
             Decision::Accept | Decision::RoundOver => Follows::RoundOver,

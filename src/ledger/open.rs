@@ -166,6 +166,9 @@ impl OpenOperation {
             }
             Note::OperationSettled(settled) => {
                 self.stop = settled.stop;
+                // Pauses before a provider's own retries count as well.
+                let wait = &mut self.record.operation.wait_ms;
+                *wait = (*wait).max(millis(settled.waited));
                 None
             }
             Note::Skipped { .. }
@@ -174,6 +177,8 @@ impl OpenOperation {
             | Note::SecondRoundEnded(_)
             | Note::Suppressed(_)
             | Note::RouteExhausted
+            | Note::RetryScheduled { .. }
+            | Note::RetriesExhausted(_)
             | Note::Unexpected(_) => None,
         }
     }
@@ -203,7 +208,7 @@ impl OpenOperation {
             retry_index: begin.retry_index,
             target: Arc::clone(&target.name),
             provider: Arc::clone(&provider.name),
-            key_name: provider.keys.first().map(|key| Arc::clone(&key.name)),
+            key_name: target.keys.get(begin.key).and_then(|key| key.name.clone()),
             upstream_model: Arc::clone(model),
             state: State::Pending,
             delivery: None,
@@ -250,7 +255,9 @@ impl OpenOperation {
             && report.outcome != Outcome::Succeeded
         {
             self.last = entry.error_class;
-            self.told.offer(settled.begin.attempt_no, report.clone());
+            let begin = settled.begin;
+            self.told
+                .offer(begin.attempt_no, begin.target, report.clone());
         }
         self.record.attempts.get(position)
     }

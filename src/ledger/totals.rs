@@ -99,7 +99,11 @@ impl Totals {
             }
             Note::RouteExhausted => self.exhaustions += 1,
             Note::OperationSettled(_) => self.operations_settled += 1,
-            Note::Skipped { .. } | Note::Failover { .. } | Note::Unexpected(_) => {}
+            Note::Skipped { .. }
+            | Note::Failover { .. }
+            | Note::RetryScheduled { .. }
+            | Note::RetriesExhausted(_)
+            | Note::Unexpected(_) => {}
         }
     }
 

@@ -39,3 +39,42 @@ impl Cooldown {
         }
     }
 }
+
+/// Why a key is set aside for every model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AsideReason {
+    /// The provider does not accept it.
+    Refused,
+    /// Its quota or balance is used up.
+    Quota,
+}
+
+/// Set-aside instants of one (provider, key), for failures that are the key's own and hold for every model.
+#[derive(Debug, Default)]
+pub struct KeyAside {
+    refused: Cooldown,
+    quota: Cooldown,
+}
+
+impl KeyAside {
+    /// Sets the key aside until the instant, if that is later than what is known.
+    pub fn extend(&self, reason: AsideReason, until: MonoTime) {
+        match reason {
+            AsideReason::Refused => self.refused.extend(until),
+            AsideReason::Quota => self.quota.extend(until),
+        }
+    }
+
+    /// Why and until when the key is set aside, if it is: the later of the two reasons.
+    pub fn remaining_after(&self, now: MonoTime) -> Option<(AsideReason, MonoTime)> {
+        let refused = self
+            .refused
+            .remaining_after(now)
+            .map(|at| (AsideReason::Refused, at));
+        let quota = self
+            .quota
+            .remaining_after(now)
+            .map(|at| (AsideReason::Quota, at));
+        refused.into_iter().chain(quota).max_by_key(|(_, at)| *at)
+    }
+}

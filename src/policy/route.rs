@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::Waiters;
-use super::cooldown::Cooldown;
+use super::cooldown::{Cooldown, KeyAside};
+use super::provider::{Ownership, RetryRules};
 use super::routing::Routing;
 
 /// One route of the snapshot.
@@ -52,6 +53,32 @@ pub struct Target {
     pub provider: usize,
     /// The upstream's model name; `None` passes the client's.
     pub model: Option<Arc<str>>,
+    /// The pool of keys, in the provider's order. Never empty: a provider without keys has one without a name.
+    pub keys: Vec<TargetKey>,
+    /// Who owns the retries of its provider.
+    pub ownership: Ownership,
+    /// The gateway's own retries at its provider, when it owns them.
+    pub retry: Option<RetryRules>,
+}
+
+/// One key of a target's pool, with what is known of it.
+#[derive(Debug, Clone)]
+pub struct TargetKey {
+    /// Name in the configuration; safe to print.
+    pub name: Option<Arc<str>>,
     /// The not-before instant of (provider, key, model). Shared by every route that has the same three, and kept across reloads.
     pub cooldown: Arc<Cooldown>,
+    /// Whether the key is set aside for every model. Shared by every target of the provider, and kept across reloads.
+    pub aside: Arc<KeyAside>,
+}
+
+impl TargetKey {
+    /// A key of which nothing is known.
+    pub fn fresh(name: Option<Arc<str>>) -> TargetKey {
+        TargetKey {
+            name,
+            cooldown: Arc::default(),
+            aside: Arc::default(),
+        }
+    }
 }

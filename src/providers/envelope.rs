@@ -39,6 +39,8 @@ pub enum GatewayCode {
     NoCandidate,
     /// The gateway is stopping.
     ShuttingDown,
+    /// No key of the gateway was accepted by its provider.
+    UpstreamCredentialsExhausted,
     /// No target could be reached; nothing was delivered.
     UpstreamUnreachable,
     /// A target broke off; it may have run the request.
@@ -59,7 +61,7 @@ pub enum GatewayCode {
 
 impl GatewayCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [GatewayCode; 19] = [
+    pub const ALL: [GatewayCode; 20] = [
         GatewayCode::ModelNotFound,
         GatewayCode::PathNotFound,
         GatewayCode::MethodNotAllowed,
@@ -71,6 +73,7 @@ impl GatewayCode {
         GatewayCode::Overloaded,
         GatewayCode::NoCandidate,
         GatewayCode::ShuttingDown,
+        GatewayCode::UpstreamCredentialsExhausted,
         GatewayCode::UpstreamUnreachable,
         GatewayCode::UpstreamAmbiguous,
         GatewayCode::UpstreamMalformed,
@@ -123,6 +126,11 @@ impl GatewayCode {
             ),
             GatewayCode::NoCandidate => ("no_candidate", 503, "no target can be tried now"),
             GatewayCode::ShuttingDown => ("shutting_down", 503, "the gateway is stopping"),
+            GatewayCode::UpstreamCredentialsExhausted => (
+                "upstream_credentials_exhausted",
+                502,
+                "no key of the gateway was accepted by its provider; your own credential was not the matter",
+            ),
             GatewayCode::UpstreamUnreachable => (
                 "upstream_unreachable",
                 502,

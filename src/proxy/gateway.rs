@@ -227,7 +227,7 @@ impl Gateway {
             api: facts.api,
             request_id: &facts.id,
             auth: provider.adapter.auth,
-            secret: provider.provider.keys.first().map(|key| &key.secret),
+            secret: provider.provider.keys.get(begin.key).map(|key| &key.secret),
             content_length: body.len(),
         };
         let headers = client

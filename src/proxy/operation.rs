@@ -210,6 +210,11 @@ impl OperationCell {
         (inner.executor.sends(), inner.executor.round().number())
     }
 
+    /// Whether the answer must not be retried by the caller.
+    pub fn forbids_retry(&self) -> bool {
+        self.inner.lock().executor.forbids_retry()
+    }
+
     /// Name of the target whose answer is delivered.
     pub fn delivered_target(&self) -> Option<Arc<str>> {
         let position = self.inner.lock().told_target()?;

@@ -57,6 +57,7 @@ pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer
             )?;
             answer
         }
+        FinalAnswer::CredentialsExhausted => made(GatewayCode::UpstreamCredentialsExhausted)?,
         FinalAnswer::Unreachable => made(GatewayCode::UpstreamUnreachable)?,
         FinalAnswer::Ambiguous => made(GatewayCode::UpstreamAmbiguous)?,
         FinalAnswer::TimedOut => made(GatewayCode::UpstreamTimeout)?,
@@ -65,6 +66,7 @@ pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer
         FinalAnswer::ShuttingDown => made(GatewayCode::ShuttingDown)?,
         FinalAnswer::Internal => made(GatewayCode::Internal)?,
     };
+    mark(&mut answer.header, cell)?;
     dress(&mut answer.header, cell)?;
     Ok(answer)
 }
@@ -115,8 +117,17 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
             header.append_header(name.clone(), value.clone())?;
         }
     }
+    mark(&mut header, cell)?;
     dress(&mut header, cell)?;
     Ok(header)
+}
+
+/// Tells the caller not to retry what the gateway has retried, or what waiting does not clear (R-P1).
+fn mark(header: &mut ResponseHeader, cell: &OperationCell) -> Result<()> {
+    if cell.forbids_retry() {
+        header.insert_header("x-should-retry", "false")?;
+    }
+    Ok(())
 }
 
 /// Puts the gateway's own headers on an answer.

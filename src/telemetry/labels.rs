@@ -20,7 +20,8 @@ pub(super) const DELIVERIES: [&str; 6] = [
     "succeeded",
 ];
 /// The `decision` label, by [`decision`].
-pub(super) const DECISIONS: [&str; 4] = ["accepted", "next_target", "same_target", "stop"];
+pub(super) const DECISIONS: [&str; 5] =
+    ["accepted", "next_target", "same_target", "stop", "next_key"];
 /// The `end` label of `rondo_exhaustion_ends_total`: how what was admitted came to its end.
 pub(super) const ENDS: [&str; 7] = [
     "success",
@@ -63,8 +64,9 @@ pub(super) const fn decision(decision: Decision) -> usize {
     match decision {
         Decision::Accept => 0,
         Decision::NextTarget => 1,
-        Decision::SameTarget => 2,
+        Decision::SameTarget | Decision::Retry(_) => 2,
         Decision::RoundOver | Decision::Stop(_) => 3,
+        Decision::NextKey => 4,
     }
 }
 

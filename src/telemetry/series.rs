@@ -216,7 +216,7 @@ impl RouteSeries {
             })
             .inc();
         }
-        if settled.decision == Decision::SameTarget {
+        if matches!(settled.decision, Decision::Retry(_)) {
             let status = settled.report.as_ref().and_then(|report| report.status);
             let status = labels::status(status.unwrap_or_default());
             target.retries.count(status, || {

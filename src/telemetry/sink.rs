@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::series::RouteSeries;
 use super::{Telemetry, access_log, labels};
-use crate::core::decision::Decision;
-use crate::executor::effect::{AttemptSettled, Note};
+use crate::executor::effect::{Begin, Note};
 use crate::ledger::{AttemptFacts, Ending, Moment, Opening};
 use crate::proxy::host::{AttemptExtras, Observer, OperationEnd, OperationFacts, Refusal, Stamp};
 
@@ -69,7 +68,10 @@ impl Observer for Telemetry {
 impl Telemetry {
     fn count(&self, series: &RouteSeries, note: &Note) {
         match note {
-            Note::AttemptOpened(_) | Note::OperationSettled(_) => {}
+            Note::AttemptOpened(_)
+            | Note::OperationSettled(_)
+            | Note::RetryScheduled { .. }
+            | Note::RetriesExhausted(_) => {}
             Note::SendDispatched(begin) => series.sent(begin.target, begin.round),
             Note::AttemptSettled(settled) => series.attempt_settled(settled),
             Note::Skipped { target, round } => series.skipped(*target, *round),
@@ -99,9 +101,28 @@ fn log_note(facts: &OperationFacts, note: &Note) {
             access_log::Escaped(&facts.id),
             facts.route.name,
         ),
-        Note::AttemptSettled(settled) if settled.decision == Decision::SameTarget => {
-            log_retry(facts, settled);
-        }
+        Note::RetryScheduled {
+            failed,
+            status,
+            reason,
+            pause,
+        } => log::info!(
+            target: "rondo::retry",
+            "request={} route={} target={} attempt={} status={status} delay_ms={} reason={reason}",
+            access_log::Escaped(&facts.id),
+            facts.route.name,
+            target_name(facts, failed),
+            failed.attempt_no,
+            pause.as_millis(),
+        ),
+        Note::RetriesExhausted(last) => log::warn!(
+            target: "rondo::retry",
+            "own retries used up: request={} route={} target={} attempt={}",
+            access_log::Escaped(&facts.id),
+            facts.route.name,
+            target_name(facts, last),
+            last.attempt_no,
+        ),
         Note::AttemptSettled(_)
         | Note::AttemptOpened(_)
         | Note::SendDispatched(_)
@@ -115,20 +136,9 @@ fn log_note(facts: &OperationFacts, note: &Note) {
     }
 }
 
-/// R-P7: each retry of the gateway's own, with attempt, delay and reason.
-fn log_retry(facts: &OperationFacts, settled: &AttemptSettled) {
-    let report = settled.report.as_ref();
-    let target = facts.route.targets.get(settled.begin.target);
-    log::info!(
-        target: "rondo::retry",
-        "request={} route={} target={} attempt={} delay_ms={} reason={}",
-        access_log::Escaped(&facts.id),
-        facts.route.name,
-        target.map_or(labels::NONE, |target| &*target.name),
-        settled.begin.attempt_no,
-        report.and_then(|r| r.pushback).unwrap_or_default().as_millis(),
-        report.map_or(labels::NONE, |r| r.class.label()),
-    );
+fn target_name<'f>(facts: &'f OperationFacts, begin: &Begin) -> &'f str {
+    let target = facts.route.targets.get(begin.target);
+    target.map_or(labels::NONE, |target| &*target.name)
 }
 
 const fn moment(stamp: Stamp) -> Moment {

@@ -189,7 +189,7 @@ fn routes_show_live_state_and_counters() {
         .now
         .mono
         .after(std::time::Duration::from_micros(1_500_001));
-    target.cooldown.extend(until);
+    target.keys[0].cooldown.extend(until);
     let (status, body) = get(host, "/admin/api/routes");
     assert_eq!(status, StatusCode::OK);
     let route = &body["routes"][0];

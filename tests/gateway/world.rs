@@ -197,7 +197,9 @@ impl Running<'_> {
 
     pub fn cool(&self, time: Duration) {
         for target in &self.facts.route.targets {
-            target.cooldown.extend(self.world.now().mono.after(time));
+            target.keys[0]
+                .cooldown
+                .extend(self.world.now().mono.after(time));
         }
     }
 

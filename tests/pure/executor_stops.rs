@@ -211,6 +211,8 @@ fn plain<'a>(report: &'a AttemptReport, fallback: &'a Fallback) -> Facts<'a> {
         attempts_left: 5,
         sticky_left: 1,
         has_next: true,
+        has_next_key: false,
+        retry_pause: None,
         fallback,
     }
 }

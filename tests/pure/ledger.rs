@@ -137,7 +137,7 @@ impl World {
 
     fn cool(&self, micros: u64) {
         for target in &self.snapshot.routes[0].targets {
-            target.cooldown.extend(at(micros).mono);
+            target.keys[0].cooldown.extend(at(micros).mono);
         }
     }
 
@@ -280,6 +280,7 @@ fn a_late_pending_write_never_overwrites_a_terminal_state() {
         target: 0,
         round: rondo::core::decision::Round::First,
         retry_index: 0,
+        key: 0,
     };
     let settled = Note::AttemptSettled(AttemptSettled {
         begin,
@@ -315,6 +316,7 @@ fn a_double_settlement_is_an_error_of_ours() {
         target: 0,
         round: rondo::core::decision::Round::First,
         retry_index: 0,
+        key: 0,
     };
     let settled = |state| {
         Note::AttemptSettled(AttemptSettled {

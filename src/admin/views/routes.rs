@@ -129,7 +129,12 @@ impl<'a> TargetView<'a> {
         counters: TargetCounters,
     ) -> TargetView<'a> {
         let provider = snapshot.provider(target.provider);
-        let cooling = target.cooldown.remaining_after(now);
+        // The target cools as long as every key of its pool does.
+        let ends = target.keys.iter().map(|key| {
+            let aside = key.aside.remaining_after(now).map(|(_, until)| until);
+            key.cooldown.remaining_after(now).max(aside)
+        });
+        let cooling = ends.min().flatten();
         let left = cooling.map_or(0, |until| until.since(now).as_micros().div_ceil(1000));
         TargetView {
             name: &target.name,

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::policy::admission::Waiters;
-use crate::policy::cooldown::Cooldown;
+use crate::policy::cooldown::{Cooldown, KeyAside};
 use crate::policy::provider::Provider;
-use crate::policy::route::Target;
+use crate::policy::route::{Target, TargetKey};
 use crate::policy::snapshot::Snapshot;
 
 /// Whose not-before instant it is.
@@ -27,6 +27,7 @@ enum Model {
 /// The counters of the previous snapshot and of the one in the making.
 pub(super) struct Cells {
     cooldowns: HashMap<Candidate, Arc<Cooldown>>,
+    asides: HashMap<(String, Option<String>), Arc<KeyAside>>,
     waiters: HashMap<String, Arc<Waiters>>,
 }
 
@@ -34,6 +35,7 @@ impl Cells {
     pub fn carried_over(previous: Option<&Snapshot>) -> Cells {
         let mut cells = Cells {
             cooldowns: HashMap::new(),
+            asides: HashMap::new(),
             waiters: HashMap::new(),
         };
         let Some(previous) = previous else {
@@ -43,10 +45,14 @@ impl Cells {
             let waiters = Arc::clone(&route.waiters);
             cells.waiters.insert(route.name.to_string(), waiters);
             for target in &route.targets {
-                if let Some(provider) = previous.provider(target.provider) {
-                    let candidate = Candidate::of(provider, &route.name, target);
-                    let cooldown = Arc::clone(&target.cooldown);
-                    cells.cooldowns.insert(candidate, cooldown);
+                let Some(provider) = previous.provider(target.provider) else {
+                    continue;
+                };
+                for key in &target.keys {
+                    let candidate = Candidate::of(provider, key.name.as_ref(), &route.name, target);
+                    let aside = (candidate.provider.clone(), candidate.key.clone());
+                    cells.cooldowns.insert(candidate, Arc::clone(&key.cooldown));
+                    cells.asides.insert(aside, Arc::clone(&key.aside));
                 }
             }
         }
@@ -58,18 +64,31 @@ impl Cells {
         Arc::clone(cell)
     }
 
-    /// The cell that belongs to a target of this provider.
-    pub fn cooldown(&mut self, provider: &Provider, route: &str, target: &Target) -> Arc<Cooldown> {
-        let candidate = Candidate::of(provider, route, target);
-        Arc::clone(self.cooldowns.entry(candidate).or_default())
+    /// The pool of a target of this provider.
+    pub fn keys(&mut self, provider: &Provider, route: &str, target: &Target) -> Vec<TargetKey> {
+        let names = provider.keys.iter().map(|key| Some(Arc::clone(&key.name)));
+        let mut names: Vec<_> = names.collect();
+        if names.is_empty() {
+            names.push(None);
+        }
+        let keys = names.into_iter().map(|name| {
+            let candidate = Candidate::of(provider, name.as_ref(), route, target);
+            let aside = (candidate.provider.clone(), candidate.key.clone());
+            TargetKey {
+                name,
+                cooldown: Arc::clone(self.cooldowns.entry(candidate).or_default()),
+                aside: Arc::clone(self.asides.entry(aside).or_default()),
+            }
+        });
+        keys.collect()
     }
 }
 
 impl Candidate {
-    fn of(provider: &Provider, route: &str, target: &Target) -> Candidate {
+    fn of(provider: &Provider, key: Option<&Arc<str>>, route: &str, target: &Target) -> Candidate {
         Candidate {
             provider: provider.name.to_string(),
-            key: provider.keys.first().map(|key| key.name.to_string()),
+            key: key.map(ToString::to_string),
             model: match &target.model {
                 Some(model) => Model::Fixed(model.to_string()),
                 None => Model::Clients {

@@ -9,9 +9,8 @@ use super::providers::Entry;
 use crate::config::problem::{Spot, nearest};
 use crate::config::reader::Map;
 use crate::core::api::{Api, ApiSet};
-use crate::policy::cooldown::Cooldown;
-use crate::policy::provider::Provider;
-use crate::policy::route::{ModelPattern, Route, Target};
+use crate::policy::provider::{Ownership, Provider};
+use crate::policy::route::{ModelPattern, Route, Target, TargetKey};
 
 /// What is unique over all routes.
 #[derive(Default)]
@@ -59,7 +58,9 @@ impl Compiler<'_> {
         let provider_of = |target: &Target| providers.get(target.provider)?.provider.as_ref();
         for target in &mut targets {
             if let Some(provider) = provider_of(target) {
-                target.cooldown = cells.cooldown(provider, name, target);
+                target.keys = cells.keys(provider, name, target);
+                target.ownership = provider.ownership;
+                target.retry = provider.retry;
             }
         }
         let used: Vec<Option<&Provider>> = targets.iter().map(provider_of).collect();
@@ -130,7 +131,9 @@ impl Compiler<'_> {
                 name: name.unwrap_or_default().into(),
                 provider,
                 model: item.text("model").map(Arc::from),
-                cooldown: Arc::new(Cooldown::default()),
+                keys: vec![TargetKey::fresh(None)],
+                ownership: Ownership::External,
+                retry: None,
             });
         }
         targets

@@ -18,7 +18,7 @@ fn cell(
     route: usize,
     target: usize,
 ) -> &Arc<rondo::policy::cooldown::Cooldown> {
-    &snapshot.routes[route].targets[target].cooldown
+    &snapshot.routes[route].targets[target].keys[0].cooldown
 }
 
 // R-C2

@@ -113,8 +113,9 @@ pub struct Auditor {
 
 impl Auditor {
     pub fn new(plan: &Plan, began: MonoTime) -> Auditor {
-        let key =
-            |candidate: &usize| Arc::as_ptr(&plan.route.targets[*candidate].cooldown) as usize;
+        let key = |candidate: &usize| {
+            Arc::as_ptr(&plan.route.targets[*candidate].keys[0].cooldown) as usize
+        };
         Auditor {
             keys: plan.candidates.iter().map(key).collect(),
             own_not_before: vec![None; plan.candidates.len()],
@@ -291,6 +292,13 @@ impl Auditor {
                     self,
                     last == Some(*from) && from != to,
                     "a failover between the wrong targets"
+                );
+            }
+            Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {
+                require!(
+                    self,
+                    false,
+                    "R-P1: a retry at a provider whose caller owns them"
                 );
             }
             Note::WaitBegun => {

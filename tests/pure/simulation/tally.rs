@@ -84,7 +84,10 @@ impl Tally {
                     *self.outcomes.entry(settled.outcome.label()).or_default() += 1;
                     *self.reasons.entry(settled.reason).or_default() += 1;
                 }
-                Note::Skipped { .. } | Note::Failover { .. } => {}
+                Note::Skipped { .. }
+                | Note::Failover { .. }
+                | Note::RetryScheduled { .. }
+                | Note::RetriesExhausted(_) => {}
                 Note::Unexpected(event) => panic!("unexpected {event}"),
             }
         }

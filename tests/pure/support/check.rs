@@ -203,7 +203,7 @@ pub fn play_plan(
             let due = start.after(*at) <= now;
             if due {
                 let until = start.after(*at).after(*length);
-                let cooldown = &route.targets[*target].cooldown;
+                let cooldown = &route.targets[*target].keys[0].cooldown;
                 cooldown.extend(until);
                 cooling.extend(Arc::as_ptr(cooldown) as usize, until);
             }
@@ -310,7 +310,9 @@ impl Story {
                 self.decisions.push(settled.decision.label());
                 self.last_status = settled.report.as_ref().and_then(|report| report.status);
             }
+            Note::RetryScheduled { .. } => self.words.push("pause".into()),
             Note::AttemptOpened(_)
+            | Note::RetriesExhausted(_)
             | Note::Failover { .. }
             | Note::WaitEnded { .. }
             | Note::SecondRoundEnded(_)
@@ -331,6 +333,7 @@ impl Story {
             FinalAnswer::Ambiguous => ("ambiguous".into(), 502),
             FinalAnswer::TimedOut => ("timed_out".into(), 504),
             FinalAnswer::Deadline => ("deadline".into(), 504),
+            FinalAnswer::CredentialsExhausted => ("credentials_exhausted".into(), 502),
             FinalAnswer::NoCandidate => ("no_candidate".into(), 503),
             FinalAnswer::ShuttingDown => ("shutting_down".into(), 503),
             FinalAnswer::Internal => ("internal".into(), 500),

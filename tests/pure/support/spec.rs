@@ -7,7 +7,8 @@ use rondo::core::time::MonoTime;
 use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
 use rondo::policy::cooldown::Cooldown;
-use rondo::policy::route::{Route, Target};
+use rondo::policy::provider::Ownership;
+use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
 
 use super::ms;
@@ -118,7 +119,12 @@ impl Spec {
             name: format!("T{}", index + 1).into(),
             provider: index,
             model: None,
-            cooldown,
+            keys: vec![TargetKey {
+                cooldown,
+                ..TargetKey::fresh(None)
+            }],
+            ownership: Ownership::External,
+            retry: None,
         };
         Arc::new(Route {
             name: "route".into(),

@@ -76,9 +76,14 @@ impl Auditor {
                         .is_none_or(|r| r.outcome == Outcome::NotDelivered);
                 same || remembered
             }
-            FinalAnswer::Upstream(reply) => told
-                .as_ref()
-                .is_some_and(|r| r.outcome == Outcome::Refused && r.reply.as_ref() == Some(reply)),
+            FinalAnswer::Upstream(reply) => told.as_ref().is_some_and(|r| {
+                r.outcome == Outcome::Refused
+                    && r.reply.as_ref() == Some(reply)
+                    && !self.blames_our_key(r)
+            }),
+            FinalAnswer::CredentialsExhausted => {
+                told.as_ref().is_some_and(|r| self.blames_our_key(r))
+            }
             FinalAnswer::Unreachable => {
                 let slow = self.past.last().is_some_and(|past| past.slow);
                 told.is_some_and(|r| r.outcome == Outcome::NotDelivered)
@@ -97,6 +102,20 @@ impl Auditor {
             FinalAnswer::Internal => false,
         };
         require!(self, fits, "R-D1: the wrong answer");
+    }
+
+    /// A 401 or 403 that blames a key of the gateway is not the client's to read.
+    fn blames_our_key(&self, report: &rondo::core::outcome::AttemptReport) -> bool {
+        let has_keys = self
+            .plan
+            .route
+            .targets
+            .iter()
+            .any(|t| t.keys.iter().any(|k| k.name.is_some()));
+        has_keys
+            && report.outcome == Outcome::Refused
+            && report.class == Class::Auth
+            && matches!(report.status, Some(401 | 403))
     }
 
     pub(super) fn check_headers(&mut self, headers: &ThrottleHeaders, cooling: &Cooling) {

@@ -1,0 +1,214 @@
+//! The retries that the gateway makes itself at a provider that it owns (R-P): same target, same key, after a pause.
+//!
+//! Not here: whether a failure is of the kind ([`deserves_retry`]), and the order of this question among the others (`core::decision`).
+//! Invariants: one counter over any mix of failures; finite in number and in time; a pause holds a waiting slot and nothing else.
+
+use std::time::Duration;
+
+use super::conclude::Cause;
+use super::effect::{Begin, Next, Note, WaitEnd};
+use super::machine::Executor;
+use super::state::{Phase, ProviderRetries};
+use crate::core::chance::Chance;
+use crate::core::decision::{Stop, deserves_retry, may_move_on};
+use crate::core::limits::ATTEMPT_ALLOWANCE_MIN;
+use crate::core::outcome::AttemptReport;
+use crate::core::time::MonoTime;
+use crate::policy::admission::WaitPermit;
+use crate::policy::provider::RetryRules;
+
+/// A pause that was permitted.
+pub(super) struct Pause {
+    /// The attempt that failed.
+    pub failed: Begin,
+    /// How long.
+    pub pause: Duration,
+    /// The slot it holds.
+    pub permit: WaitPermit,
+}
+
+impl Executor {
+    /// The pause before the next own retry and the slot for it, when such a failure has one left. Counts the failure.
+    pub(super) fn provider_retry(
+        &mut self,
+        begin: &Begin,
+        report: &AttemptReport,
+        now: MonoTime,
+        chance: &mut impl Chance,
+    ) -> Option<(Duration, WaitPermit)> {
+        let rules = self.plan.target(begin.candidate)?.1.retry?;
+        if !deserves_retry(report) {
+            return None;
+        }
+        let so_far = self.count_failure(begin.candidate, now);
+        let pause = pause(&rules, &so_far, report.pushback, now, chance)?;
+        let fits = pause.saturating_add(ATTEMPT_ALLOWANCE_MIN) <= self.plan.deadline.since(now);
+        if !fits || self.sends_left() == 0 {
+            return None;
+        }
+        let permit = self.plan.route.waiters.enter(self.plan.held_bytes)?;
+        Some((pause, permit))
+    }
+
+    fn count_failure(&mut self, candidate: usize, now: MonoTime) -> ProviderRetries {
+        let known = self
+            .lasting
+            .retries
+            .iter_mut()
+            .find(|known| known.candidate == candidate);
+        if let Some(known) = known {
+            known.failures += 1;
+            return *known;
+        }
+        let first = ProviderRetries {
+            candidate,
+            failures: 1,
+            first_failure: now,
+            noted: false,
+        };
+        self.lasting.retries.push(first);
+        first
+    }
+
+    /// Notes once that a candidate's own retries are used up (R-P7).
+    pub(super) fn note_retries_exhausted(&mut self, begin: &Begin, notes: &mut Vec<Note>) {
+        let mut known = self.lasting.retries.iter_mut();
+        if let Some(known) = known.find(|known| known.candidate == begin.candidate && !known.noted)
+        {
+            known.noted = true;
+            notes.push(Note::RetriesExhausted(*begin));
+        }
+    }
+
+    pub(super) fn begin_pause(
+        &mut self,
+        pause: Pause,
+        report: &AttemptReport,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        let Pause {
+            failed,
+            pause,
+            permit,
+        } = pause;
+        let (status, reason) = (report.status.unwrap_or_default(), report.class.label());
+        notes.push(Note::RetryScheduled {
+            failed,
+            status,
+            reason,
+            pause,
+        });
+        let until = now.after(pause);
+        let movable = may_move_on(report, &self.plan.route.routing.fallback);
+        self.phase = Phase::Pausing {
+            until,
+            began: now,
+            permit,
+            failed,
+            movable,
+        };
+        Next::Wait(until)
+    }
+
+    /// The pause is over: the same target and key again, unless another operation has learned meanwhile that it cools.
+    pub(super) fn on_paused(
+        &mut self,
+        phase: Phase,
+        now: MonoTime,
+        chance: &mut impl Chance,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        let Phase::Pausing {
+            until,
+            began,
+            permit,
+            failed,
+            movable,
+        } = phase
+        else {
+            return Next::Continue;
+        };
+        if now < until {
+            self.phase = Phase::Pausing {
+                until,
+                began,
+                permit,
+                failed,
+                movable,
+            };
+            return Next::Wait(until);
+        }
+        self.end_pause(began, now);
+        drop(permit);
+        if self
+            .key_not_before(failed.candidate, failed.key, now)
+            .is_none()
+        {
+            let Begin {
+                candidate,
+                target,
+                key,
+                retry_index,
+                ..
+            } = failed;
+            let again = self.begin(candidate, target, key, retry_index + 1);
+            return self.open(again, now, notes);
+        }
+        self.note_retries_exhausted(&failed, notes);
+        if movable {
+            self.advance(now, chance, notes, None)
+        } else {
+            self.stop(Stop::Terminal, now, chance, notes, None)
+        }
+    }
+
+    pub(super) fn end_pause(&mut self, began: MonoTime, now: MonoTime) {
+        self.lasting.waited = self.lasting.waited.saturating_add(now.since(began));
+    }
+
+    /// Something else ends the pause: the last failure is told.
+    pub(super) fn cut_pause(
+        &mut self,
+        began: MonoTime,
+        how: WaitEnd,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        self.end_pause(began, now);
+        let stop = (how == WaitEnd::Shutdown).then_some(Stop::Shutdown);
+        self.conclude(
+            now,
+            &Cause {
+                stop,
+                suppression: None,
+                current: None,
+            },
+            notes,
+        )
+    }
+}
+
+/// Equal jitter over a capped exponential: half fixed, half random (R-P3). A provider's own delay takes the place of the fixed half; one
+/// beyond the time that is left ends the sequence.
+fn pause(
+    rules: &RetryRules,
+    so_far: &ProviderRetries,
+    pushback: Option<Duration>,
+    now: MonoTime,
+    chance: &mut impl Chance,
+) -> Option<Duration> {
+    if so_far.failures >= rules.attempts_max {
+        return None;
+    }
+    let doublings = so_far.failures.saturating_sub(1).min(32);
+    let grown = rules
+        .delay_base
+        .saturating_mul(2_u32.saturating_pow(doublings));
+    let half = grown.min(rules.delay_max) / 2;
+    let floor = pushback.map_or(half, |told| told.max(half));
+    let width = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
+    let pause = floor.saturating_add(Duration::from_micros(chance.below(width.saturating_add(1))));
+    let ends = so_far.first_failure.after(rules.elapsed_max);
+    (now.after(pause) <= ends).then_some(pause)
+}
