@@ -1,5 +1,6 @@
 """Starts one gateway for all tests and stops it again. Only the process started here is ever signalled."""
 
+import os
 import pathlib
 import re
 import signal
@@ -10,7 +11,6 @@ import time
 import urllib.request
 import uuid
 
-import os
 import pytest
 
 HERE = pathlib.Path(__file__).parent
@@ -108,6 +108,7 @@ class Gateway:
         return found
 
 
+# R-C3 R-X2
 @pytest.fixture(scope="session")
 def running():
     gateway = Gateway()
@@ -120,6 +121,7 @@ def running():
     assert "panicked" not in log, log
 
 
+# R-S22
 @pytest.fixture
 def gateway(running):
     """The gateway; after the test nothing is in flight, nothing waits and nothing is held."""

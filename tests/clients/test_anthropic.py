@@ -34,6 +34,7 @@ def test_a_message_is_answered(client, request_id):
     assert raw.headers["x-rondo-target"] == "first"
 
 
+# R-X4
 def test_a_message_streams(client):
     with client.messages.stream(model="claude-good", **USUAL) as stream:
         texts = list(stream.text_stream)
@@ -55,6 +56,7 @@ def test_tokens_are_counted(client):
     assert client.messages.count_tokens(model="claude-good", messages=ASK).input_tokens > 0
 
 
+# R-F1
 def test_a_throttled_target_is_passed_over(client):
     raw = client.messages.with_raw_response.create(model="claude-failover", **USUAL)
     assert raw.parse().content[0].text == TEXT
@@ -63,12 +65,14 @@ def test_a_throttled_target_is_passed_over(client):
     assert raw.retries_taken == 0
 
 
+# R-F1 R-A4
 def test_a_throttled_target_is_passed_over_before_a_stream(client):
     with client.messages.stream(model="claude-failover", **USUAL) as stream:
         assert stream.response.headers["x-rondo-target"] == "second"
         assert "".join(stream.text_stream) == TEXT
 
 
+# R-S20 R-P1
 def test_a_final_throttle_is_the_clients_own_error(client):
     with pytest.raises(anthropic.RateLimitError) as caught:
         client.with_options(max_retries=0).messages.create(model="claude-exhausted", **USUAL)
@@ -77,6 +81,7 @@ def test_a_final_throttle_is_the_clients_own_error(client):
     assert_throttled(caught.value.response.headers, seconds=7, reason="exhausted")
 
 
+# R-S5 R-S16
 def test_a_second_round_succeeds_within_one_call(client):
     raw = client.with_options(max_retries=0).messages.with_raw_response.create(model="claude-second-round", **USUAL)
     assert raw.parse().content[0].text
@@ -84,6 +89,7 @@ def test_a_second_round_succeeds_within_one_call(client):
     assert raw.headers["x-rondo-attempts"] == "3"
 
 
+# R-S11 R-S21
 def test_the_clients_own_retries_get_no_second_round(client, gateway, request_id):
     route = {"route": "anthropic-rounds"}
     waits = gateway.metric("rondo_exhaustion_waits_total", **route)
@@ -100,6 +106,7 @@ def test_the_clients_own_retries_get_no_second_round(client, gateway, request_id
     assert [line["rounds"] for line in gateway.lines(request_id)] == ["2", "1", "1"]
 
 
+# R-D3
 def test_an_unknown_model_is_not_found(client):
     with pytest.raises(anthropic.NotFoundError) as caught:
         client.messages.create(model="claude-nowhere", **USUAL)
@@ -107,6 +114,7 @@ def test_an_unknown_model_is_not_found(client):
     assert "claude-nowhere" in str(caught.value)
 
 
+# R-D4 R-X4
 def test_a_client_that_stops_reading_ends_the_upstream(client, gateway):
     cancelled = gateway.metric("rondo_requests_total", route="anthropic", outcome="cancelled")
     with client.messages.stream(model="claude-slow", **USUAL) as stream:

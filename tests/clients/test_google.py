@@ -35,6 +35,7 @@ def test_content_is_generated(client):
     assert headers["x-rondo-target"] == "first"
 
 
+# R-X4
 def test_content_streams(client):
     chunks = [chunk.text or "" for chunk in client.models.generate_content_stream(model="gemini-good", contents=ASK)]
     assert "".join(chunks) == TEXT and len(chunks) > 1
@@ -51,6 +52,7 @@ def test_tokens_are_counted(client):
     assert client.models.count_tokens(model="gemini-good", contents=ASK).total_tokens > 0
 
 
+# R-X1
 def test_a_batch_is_embedded_by_a_target_with_another_name(client):
     answer = client.models.embed_content(model="text-embed", contents=["Say hello.", "Say it again."])
     assert [embedding.values for embedding in answer.embeddings] == [pytest.approx([0.0125, -0.025, 0.05, -0.1])] * 2
@@ -67,6 +69,7 @@ def test_models_are_listed(client):
     assert "models/gemini-good" in {model.name for model in client.models.list()}
 
 
+# R-F1
 def test_a_throttled_target_is_passed_over(client):
     answer = client.models.generate_content(model="gemini-failover", contents=ASK)
     assert answer.text == TEXT
@@ -75,12 +78,14 @@ def test_a_throttled_target_is_passed_over(client):
     assert headers["x-rondo-attempts"] == "2"
 
 
+# R-F1 R-A4
 def test_a_throttled_target_is_passed_over_before_a_stream(client):
     chunks = list(client.models.generate_content_stream(model="gemini-failover", contents=ASK))
     assert "".join(chunk.text or "" for chunk in chunks) == TEXT
     assert chunks[0].sdk_http_response.headers["x-rondo-target"] == "second"
 
 
+# R-S20 R-P1
 def test_a_final_throttle_is_the_clients_own_error(client):
     with pytest.raises(errors.APIError) as caught:
         client.models.generate_content(model="gemini-exhausted", contents=ASK)
@@ -89,6 +94,7 @@ def test_a_final_throttle_is_the_clients_own_error(client):
     assert_throttled(caught.value.response.headers, seconds=7, reason="exhausted")
 
 
+# R-S5 R-S16
 def test_a_second_round_succeeds_within_one_call(client):
     answer = client.models.generate_content(model="gemini-second-round", contents=ASK)
     assert answer.text
@@ -96,6 +102,7 @@ def test_a_second_round_succeeds_within_one_call(client):
     assert (headers["x-rondo-round"], headers["x-rondo-attempts"]) == ("2", "3")
 
 
+# R-D3
 def test_an_unknown_model_is_not_found(client):
     with pytest.raises(errors.ClientError) as caught:
         client.models.generate_content(model="gemini-nowhere", contents=ASK)
@@ -103,6 +110,7 @@ def test_an_unknown_model_is_not_found(client):
     assert "gemini-nowhere" in str(caught.value)
 
 
+# R-D4 R-X4
 def test_a_client_that_stops_reading_ends_the_upstream(client, gateway):
     cancelled = gateway.metric("rondo_requests_total", route="gemini", outcome="cancelled")
     stream = client.models.generate_content_stream(model="gemini-slow", contents=ASK)

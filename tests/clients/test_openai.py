@@ -38,6 +38,7 @@ def test_a_chat_is_answered(client, request_id):
     assert raw.headers["x-rondo-attempts"] == "1"
 
 
+# R-X4
 def test_a_chat_streams(client):
     stream = client.chat.completions.create(
         model="gpt-good", messages=ASK, stream=True, stream_options={"include_usage": True}
@@ -57,6 +58,7 @@ def test_tool_calls_are_assembled_from_a_stream(client):
     assert final.choices[0].finish_reason == "tool_calls"
 
 
+# R-X4
 def test_a_response_is_answered_and_streams(client):
     assert client.responses.create(model="gpt-good", input="Say hello.").output_text == TEXT
     with client.responses.stream(model="gpt-good", input="Say hello.") as stream:
@@ -79,6 +81,7 @@ def test_completions_and_embeddings(client):
     assert embedding == pytest.approx([0.0125, -0.025, 0.05, -0.1])
 
 
+# R-F1
 def test_a_throttled_target_is_passed_over(client):
     raw = client.chat.completions.with_raw_response.create(model="gpt-failover", messages=ASK)
     assert raw.parse().choices[0].message.content == TEXT
@@ -87,6 +90,7 @@ def test_a_throttled_target_is_passed_over(client):
     assert raw.retries_taken == 0
 
 
+# R-F1 R-A4
 def test_a_throttled_target_is_passed_over_before_a_stream(client):
     raw = client.chat.completions.with_raw_response.create(model="gpt-failover", messages=ASK, stream=True)
     assert raw.headers["x-rondo-target"] == "second"
@@ -94,6 +98,7 @@ def test_a_throttled_target_is_passed_over_before_a_stream(client):
     assert "".join(texts) == TEXT
 
 
+# R-S20 R-P1
 def test_a_final_throttle_is_the_clients_own_error(client):
     with pytest.raises(openai.RateLimitError) as caught:
         client.with_options(max_retries=0).chat.completions.create(model="gpt-exhausted", messages=ASK)
@@ -103,6 +108,7 @@ def test_a_final_throttle_is_the_clients_own_error(client):
     assert caught.value.response.headers["x-rondo-attempts"] == "2"
 
 
+# R-S5 R-S16
 def test_a_second_round_succeeds_within_one_call(client):
     raw = client.with_options(max_retries=0).chat.completions.with_raw_response.create(
         model="gpt-second-round", messages=ASK
@@ -112,6 +118,7 @@ def test_a_second_round_succeeds_within_one_call(client):
     assert raw.headers["x-rondo-attempts"] == "3"
 
 
+# R-S11 R-S21
 def test_the_clients_own_retries_get_no_second_round(client, gateway, request_id):
     route = {"route": "openai-rounds"}
     waits = gateway.metric("rondo_exhaustion_waits_total", **route)
@@ -136,6 +143,7 @@ def test_the_clients_own_retries_get_no_second_round(client, gateway, request_id
     ]
 
 
+# R-D3
 def test_an_unknown_model_is_not_found(client):
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-nowhere", messages=ASK)
@@ -143,6 +151,7 @@ def test_an_unknown_model_is_not_found(client):
     assert "gpt-nowhere" in str(caught.value)
 
 
+# R-D4 R-X4
 def test_a_client_that_stops_reading_ends_the_upstream(client, gateway):
     cancelled = gateway.metric("rondo_requests_total", route="openai", outcome="cancelled")
     stream = client.chat.completions.create(model="gpt-slow", messages=ASK, stream=True)
@@ -179,6 +188,7 @@ def test_the_async_client(gateway):
     assert set(asyncio.run(all_at_once())) == {TEXT}
 
 
+# R-D4
 def test_an_async_call_that_is_cancelled_ends_its_request(gateway):
     async def give_up():
         async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=CLIENT_KEY) as client:
