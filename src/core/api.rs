@@ -17,7 +17,7 @@ pub enum Api {
     AnthropicMessages,
     /// `POST /v1/messages/count_tokens`
     AnthropicCountTokens,
-    /// `POST /v1beta/models/{model}:{verb}`
+    /// `POST /v1beta/models/{model}:{verb}`, and the same under `/v1`
     Gemini,
 }
 

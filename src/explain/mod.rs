@@ -1,6 +1,6 @@
 //! The plan for a request that is not sent: `rondo explain`.
 //!
-//! Not here: decisions. Who can serve a request is asked of [`planning`](crate::providers::planning), what follows a failure of
+//! Not here: decisions. Who can serve a request is asked of [`planning`], what follows a failure of
 //! [`decide`](crate::core::decision::decide), budgets are read from the compiled route. Invariants: nothing is sent and no clock is read;
 //! keys appear by name, never by their secret; what depends on the moment, like targets that cool, is told as a condition.
 

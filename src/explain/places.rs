@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ask::Asked;
+use crate::core::api::Api;
 use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
 use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
 use crate::policy::snapshot::Snapshot;
-use crate::providers::outbound::upstream_path;
+use crate::providers::inbound::Version;
+use crate::providers::outbound::{PathParts, upstream_path};
 use crate::providers::planning::Exclusion;
 use crate::providers::registry;
 use crate::providers::rules::Proof;
@@ -140,7 +142,19 @@ fn candidate(
         .verb
         .is_some_and(|verb| verb.streams())
         .then_some("alt=sse");
-    let path = upstream_path(asked.api, asked.verb, &provider.base.path, model, query);
+    let version = if asked.api == Api::Gemini {
+        Version::V1beta
+    } else {
+        Version::V1
+    };
+    let path = upstream_path(&PathParts {
+        api: asked.api,
+        verb: asked.verb,
+        version,
+        base_path: &provider.base.path,
+        model,
+        query,
+    });
     let scheme = if provider.base.tls { "https" } else { "http" };
     let (is_tried, reason) = turn(route, asked, position, place);
     let extra = if place == 0 {

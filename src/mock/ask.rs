@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::core::api::Family;
@@ -34,6 +35,8 @@ pub enum Surface {
     CountContent,
     /// `…:embedContent`
     EmbedContent,
+    /// `…:batchEmbedContents`
+    BatchEmbedContents,
     /// Anything else.
     Other,
 }
@@ -51,6 +54,7 @@ impl Surface {
             Some("streamGenerateContent") => return Surface::StreamArray,
             Some("countTokens") => return Surface::CountContent,
             Some("embedContent") => return Surface::EmbedContent,
+            Some("batchEmbedContents") => return Surface::BatchEmbedContents,
             _ => {}
         }
         const ENDINGS: [(&str, Surface); 6] = [
@@ -80,7 +84,8 @@ impl Surface {
             | Surface::StreamEvents
             | Surface::StreamArray
             | Surface::CountContent
-            | Surface::EmbedContent => Family::Gemini,
+            | Surface::EmbedContent
+            | Surface::BatchEmbedContents => Family::Gemini,
         }
     }
 }
@@ -100,6 +105,8 @@ pub struct Ask<'a> {
     pub stream: bool,
     /// The name of the first tool that the request offers.
     pub tool: Option<String>,
+    /// How many requests a batch holds.
+    pub batch: usize,
     /// Bytes of the body.
     pub body_len: usize,
 }
@@ -112,6 +119,8 @@ struct Shape {
     stream: Option<bool>,
     #[serde(default)]
     tools: Option<Value>,
+    #[serde(default)]
+    requests: Vec<IgnoredAny>,
 }
 
 impl<'a> Ask<'a> {
@@ -127,6 +136,7 @@ impl<'a> Ask<'a> {
                 .unwrap_or_default(),
             stream: shape.stream.unwrap_or(false) || surface == Surface::StreamEvents,
             tool: shape.tools.as_ref().and_then(first_tool),
+            batch: shape.requests.len(),
             body_len: body.len(),
         }
     }

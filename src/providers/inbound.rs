@@ -35,8 +35,29 @@ pub struct Operation<'a> {
     pub path_model: Option<Cow<'a, str>>,
     /// What a Gemini path does with the model.
     pub verb: Option<GeminiVerb>,
+    /// The version of the API that the path names; a target is asked the same.
+    pub version: Version,
     /// Whether the answer is a stream, when the path says it; `None` means that the body does.
     pub stream_by_path: Option<bool>,
+}
+
+/// The version of an API in a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// The only one of OpenAI's and Anthropic's, and Gemini's stable one.
+    V1,
+    /// Gemini's other one.
+    V1beta,
+}
+
+impl Version {
+    /// The version as it stands in a path.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1beta => "v1beta",
+        }
+    }
 }
 
 /// The part of a Gemini path after the colon.
@@ -50,15 +71,18 @@ pub enum GeminiVerb {
     CountTokens,
     /// One embedding.
     EmbedContent,
+    /// An embedding of each request.
+    BatchEmbedContents,
 }
 
 impl GeminiVerb {
     /// Every verb of the data plane.
-    pub const ALL: [GeminiVerb; 4] = [
+    pub const ALL: [GeminiVerb; 5] = [
         GeminiVerb::GenerateContent,
         GeminiVerb::StreamGenerateContent,
         GeminiVerb::CountTokens,
         GeminiVerb::EmbedContent,
+        GeminiVerb::BatchEmbedContents,
     ];
 
     /// The verb as it stands in a path.
@@ -68,6 +92,7 @@ impl GeminiVerb {
             GeminiVerb::StreamGenerateContent => "streamGenerateContent",
             GeminiVerb::CountTokens => "countTokens",
             GeminiVerb::EmbedContent => "embedContent",
+            GeminiVerb::BatchEmbedContents => "batchEmbedContents",
         }
     }
 
@@ -138,9 +163,18 @@ fn operation(path: &str) -> Option<Operation<'_>> {
             api,
             path_model: None,
             verb: None,
+            version: Version::V1,
             stream_by_path: None,
         }),
-        None => gemini(path.strip_prefix("/v1beta/models/")?),
+        None => {
+            let versions = [Version::V1, Version::V1beta].into_iter();
+            let mut found = versions.filter_map(|version| {
+                let rest = path.strip_prefix('/')?.strip_prefix(version.text())?;
+                Some((version, rest.strip_prefix("/models/")?))
+            });
+            let (version, rest) = found.next()?;
+            gemini(version, rest)
+        }
     }
 }
 
@@ -154,7 +188,7 @@ fn openai_api(path: &str) -> Option<Api> {
     }
 }
 
-fn gemini(rest: &str) -> Option<Operation<'_>> {
+fn gemini(version: Version, rest: &str) -> Option<Operation<'_>> {
     let (model, verb) = rest.rsplit_once(':')?;
     let verb = GeminiVerb::ALL
         .into_iter()
@@ -168,6 +202,7 @@ fn gemini(rest: &str) -> Option<Operation<'_>> {
         api: Api::Gemini,
         path_model: Some(model),
         verb: Some(verb),
+        version,
         stream_by_path: Some(verb.streams()),
     })
 }

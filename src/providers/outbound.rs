@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::inbound::{GeminiVerb, percent_decode};
-use super::scan::{MODEL_SPANS_MAX, Scan};
+use super::inbound::{GeminiVerb, Version, percent_decode};
+use super::scan::Scan;
 use crate::core::api::Api;
 
 /// A body as slices to be written one after the other.
@@ -76,7 +76,7 @@ pub fn splice(body: &Bytes, scan: &Scan, model: &str) -> Segments {
         return Segments::whole(body.clone());
     }
     let replacement = json_string(&wanted);
-    let parts = Vec::with_capacity(2 * MODEL_SPANS_MAX + 1);
+    let parts = Vec::with_capacity(2 * scan.model_spans.len() + 1);
     let mut segments = Segments { parts, len: 0 };
     let mut kept = 0;
     for Range { start, end } in scan.model_spans.iter() {
@@ -111,22 +111,40 @@ pub fn json_string(text: &str) -> Bytes {
     Bytes::from(token)
 }
 
-/// The path and query at a target. `base_path` is the path of its base URL without a trailing slash, `model` is the target's
-/// and stands in Gemini paths only, `query` is the client's.
+/// What the path at a target is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct PathParts<'a> {
+    /// The API format.
+    pub api: Api,
+    /// What a Gemini path asks for.
+    pub verb: Option<GeminiVerb>,
+    /// The version that the client's path names.
+    pub version: Version,
+    /// The path of the target's base URL.
+    pub base_path: &'a str,
+    /// The target's model; it stands in Gemini paths only.
+    pub model: &'a str,
+    /// The client's query.
+    pub query: Option<&'a str>,
+}
+
+/// The path and query at a target.
 ///
 /// A base that ends in a version (`/v1`, `/api/paas/v4`, `/v1beta/openai`) takes the place of the version of the native path.
-pub fn upstream_path(
-    api: Api,
-    verb: Option<GeminiVerb>,
-    base_path: &str,
-    model: &str,
-    query: Option<&str>,
-) -> String {
+pub fn upstream_path(parts: &PathParts<'_>) -> String {
+    let PathParts {
+        api,
+        verb,
+        version,
+        base_path,
+        model,
+        query,
+    } = *parts;
     let base = base_path.trim_end_matches('/');
     let mut path = String::with_capacity(base.len() + model.len() + 64);
     path.push_str(base);
     if !names_version(base) {
-        path.push_str(if api == Api::Gemini { "/v1beta" } else { "/v1" });
+        path.extend(["/", version.text()]);
     }
     match api {
         Api::OpenaiChat => path.push_str("/chat/completions"),

@@ -20,6 +20,8 @@ pub const DEPTH_MAX: usize = 512;
 /// How often the model may be named. Twice is already a mistake of the client; every place is rewritten, so that no parser
 /// can read another model than the one that was routed.
 pub const MODEL_SPANS_MAX: usize = 4;
+/// The same for Gemini, where each request of a batch names it. Their documented limit is 100 requests.
+pub const BATCH_MODEL_SPANS_MAX: usize = 128;
 
 /// What a body says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,25 +44,24 @@ pub struct Scan {
 /// The string tokens, quotes included, that name the model; in the order of the body.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelSpans {
-    spans: [Range<usize>; MODEL_SPANS_MAX],
-    len: usize,
+    spans: Vec<Range<usize>>,
     differ: bool,
 }
 
 impl ModelSpans {
     /// The spans.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
-        self.spans.iter().take(self.len).cloned()
+        self.spans.iter().cloned()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.len
+        self.spans.len()
     }
 
     /// Whether the body does not name a model.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.spans.is_empty()
     }
 
     /// Whether the spans name different models.
@@ -68,13 +69,11 @@ impl ModelSpans {
         self.differ
     }
 
-    fn push(&mut self, span: Range<usize>) -> Result<(), ScanError> {
-        let free = self
-            .spans
-            .get_mut(self.len)
-            .ok_or(ScanError::TooManyModels)?;
-        *free = span;
-        self.len += 1;
+    fn push(&mut self, span: Range<usize>, max: usize) -> Result<(), ScanError> {
+        if self.spans.len() >= max {
+            return Err(ScanError::TooManyModels);
+        }
+        self.spans.push(span);
         Ok(())
     }
 }
@@ -99,8 +98,8 @@ pub enum ScanError {
     /// The model cannot be a name.
     #[error("the model is too long or not plain text")]
     ModelInvalid,
-    /// The model stands there more often than [`MODEL_SPANS_MAX`].
-    #[error("the body names the model more than {MODEL_SPANS_MAX} times")]
+    /// The model stands there more often than [`MODEL_SPANS_MAX`], in a Gemini body [`BATCH_MODEL_SPANS_MAX`].
+    #[error("the body names the model too often")]
     TooManyModels,
     /// Containers nest deeper than [`DEPTH_MAX`].
     #[error("the body nests deeper than {DEPTH_MAX} levels")]
@@ -353,7 +352,11 @@ impl<'a> Scanner<'a> {
         if !is_model_name(&name) {
             return Err(ScanError::ModelInvalid);
         }
-        self.spans.push(text.span.clone())?;
+        let max = match self.api.family() {
+            Family::Gemini => BATCH_MODEL_SPANS_MAX,
+            Family::Openai | Family::Anthropic => MODEL_SPANS_MAX,
+        };
+        self.spans.push(text.span.clone(), max)?;
         let differs = self.model.as_deref().is_some_and(|before| before != name);
         self.spans.differ |= differs;
         self.model = Some(name.into());

@@ -211,6 +211,8 @@ fn anthropic_root(key: &[u8]) -> Option<Role> {
 fn gemini_root(key: &[u8]) -> Option<Role> {
     Some(match key {
         b"generateContentRequest" | b"generate_content_request" => Role::Pass(Place::Root),
+        // Each request of a batch names the model again.
+        b"requests" => Role::Pass(Place::Root),
         b"background" => Role::Runs,
         _ => return None,
     })

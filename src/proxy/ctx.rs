@@ -15,7 +15,7 @@ use crate::core::time::MonoTime;
 use crate::executor::effect::FinalAnswer;
 use crate::policy::buffered::Reservation;
 use crate::providers::answer::RequestTraits;
-use crate::providers::inbound::GeminiVerb;
+use crate::providers::inbound::{GeminiVerb, Version};
 use crate::providers::scan::Scan;
 
 /// The context of one request.
@@ -43,6 +43,8 @@ pub struct Operation {
     pub scan: Scan,
     /// Verb of a Gemini path.
     pub verb: Option<GeminiVerb>,
+    /// The version of the API that the client's path names.
+    pub version: Version,
     /// The client's query.
     pub query: Option<Box<str>>,
     /// The operation's deadline.

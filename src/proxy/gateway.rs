@@ -26,7 +26,7 @@ use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
-use crate::providers::outbound::{splice, upstream_path};
+use crate::providers::outbound::{PathParts, splice, upstream_path};
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
 use crate::providers::planning;
 use crate::providers::scan::{Scan, scan};
@@ -184,6 +184,7 @@ impl Gateway {
             body: held.bytes,
             scan,
             verb: asked.verb,
+            version: asked.version,
             query,
             deadline,
             traits,
@@ -216,13 +217,14 @@ impl Gateway {
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
         let body = splice(&operation.body, &operation.scan, model);
-        let path = upstream_path(
-            facts.api,
-            operation.verb,
-            &provider.provider.base.path,
+        let path = upstream_path(&PathParts {
+            api: facts.api,
+            verb: operation.verb,
+            version: operation.version,
+            base_path: &provider.provider.base.path,
             model,
-            operation.query.as_deref(),
-        );
+            query: operation.query.as_deref(),
+        });
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,

@@ -18,6 +18,7 @@ mod executor_precedence;
 mod executor_stops;
 mod executor_suppression;
 mod explain;
+mod explain_costs;
 mod ledger;
 mod model;
 mod providers_answers;

@@ -36,6 +36,18 @@ fn numbers_are_not_touched() {
     );
 }
 
+/// A batch of embeddings names the model in each of its requests, as many as the provider takes.
+// R-X1
+#[test]
+fn each_request_of_a_batch_gets_the_targets_model() {
+    let batch = |model: &str| {
+        let one = format!(r#"{{"model":"models/{model}","content":{{"parts":[{{"text":"a"}}]}}}}"#);
+        format!(r#"{{"requests":[{}]}}"#, vec![one; 100].join(","))
+    };
+    check(Api::Gemini, &batch("alias"), "real", &batch("real"));
+    check(Api::Gemini, &batch("alias"), "alias", &batch("alias"));
+}
+
 // R-X1, C140, C141, C145
 #[test]
 fn order_spacing_escapes_and_duplicates_are_not_touched() {

@@ -1,15 +1,35 @@
 //! Request lines: which operation a client asks for, and the path at a target.
 
 use rondo::core::api::{Api, Family};
-use rondo::providers::inbound::{GeminiVerb, Inbound, Operation, Sent, family_of, recognise};
-use rondo::providers::outbound::upstream_path;
+use rondo::providers::inbound::{
+    GeminiVerb, Inbound, Operation, Sent, Version, family_of, recognise,
+};
+use rondo::providers::outbound::{PathParts, upstream_path};
 
 fn body_operation(api: Api) -> Inbound<'static> {
     Inbound::Operation(Operation {
         api,
         path_model: None,
         verb: None,
+        version: Version::V1,
         stream_by_path: None,
+    })
+}
+
+/// The path at a target of a client that speaks the usual version.
+fn sent(api: Api, verb: Option<GeminiVerb>, base_path: &str, model: &str, query: &str) -> String {
+    let version = match api {
+        Api::Gemini => Version::V1beta,
+        _ => Version::V1,
+    };
+    let query = Some(query);
+    upstream_path(&PathParts {
+        api,
+        verb,
+        version,
+        base_path,
+        model,
+        query,
     })
 }
 
@@ -73,6 +93,33 @@ fn gemini_paths_name_model_and_verb() {
     }
 }
 
+/// The client libraries of the provider use both.
+#[test]
+fn both_versions_of_gemini_are_served_and_kept() {
+    for version in [Version::V1, Version::V1beta] {
+        for verb in GeminiVerb::ALL {
+            let rest = format!("models/m:{}", verb.text());
+            let path = format!("/{}/{rest}", version.text());
+            let Inbound::Operation(found) = recognise("POST", &path) else {
+                panic!("{path}")
+            };
+            assert_eq!((found.verb, found.version), (Some(verb), version));
+            let parts = PathParts {
+                api: found.api,
+                verb: found.verb,
+                version: found.version,
+                base_path: "",
+                model: "m",
+                query: None,
+            };
+            assert_eq!(upstream_path(&parts), path);
+            let base_path = "/v1alpha";
+            let parts = PathParts { base_path, ..parts };
+            assert_eq!(upstream_path(&parts), format!("/v1alpha/{rest}"));
+        }
+    }
+}
+
 #[test]
 fn other_paths_are_not_found() {
     let long = format!("/v1beta/models/{}:generateContent", "m".repeat(1025));
@@ -90,7 +137,10 @@ fn other_paths_are_not_found() {
         "/v1/messages/batches",
         "/v1beta/models",
         "/v1beta/models/m",
-        "/v1beta/models/m:batchEmbedContents",
+        "/v1beta/models/m:predict",
+        "/v1/models/m",
+        "/v1/models/m:predict",
+        "/v1alpha/models/m:generateContent",
         "/v1beta/models/:generateContent",
         "/v1beta/models/a/b:generateContent",
         "/v1beta/models/../x:generateContent",
@@ -99,7 +149,6 @@ fn other_paths_are_not_found() {
         "/v1beta/models/m%FF:generateContent",
         "/v1beta/models/m%00:generateContent",
         "/v1beta/models/m%0d%0a:generateContent",
-        "/v1/models/m:generateContent",
         &long,
     ];
     for path in paths {
@@ -166,7 +215,7 @@ fn the_version_of_a_base_is_not_doubled() {
     ];
     for (base, api, path) in cases {
         let verb = (api == Api::Gemini).then_some(GeminiVerb::GenerateContent);
-        assert_eq!(upstream_path(api, verb, base, "m", None), path, "{base}");
+        assert_eq!(sent(api, verb, base, "m", ""), path, "{base}");
     }
 }
 
@@ -193,7 +242,7 @@ fn a_gemini_model_cannot_leave_its_place_in_the_path() {
     ];
     for (model, path) in cases {
         let verb = Some(GeminiVerb::CountTokens);
-        assert_eq!(upstream_path(Api::Gemini, verb, "", model, None), path);
+        assert_eq!(sent(Api::Gemini, verb, "", model, ""), path);
     }
 }
 
@@ -226,7 +275,7 @@ fn credentials_in_the_query_never_pass() {
         ("", ""),
     ];
     for (query, kept) in cases {
-        let path = upstream_path(Api::OpenaiChat, None, "", "m", Some(query));
+        let path = sent(Api::OpenaiChat, None, "", "m", query);
         assert_eq!(path, format!("/v1/chat/completions{kept}"), "{query}");
         assert!(!path.contains("SECRET"));
     }

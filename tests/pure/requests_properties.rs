@@ -5,7 +5,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use rondo::core::api::Api;
 use rondo::providers::inbound::{Inbound, recognise};
-use rondo::providers::outbound::{splice, upstream_path};
+use rondo::providers::outbound::{PathParts, splice, upstream_path};
 use rondo::providers::scan::scan;
 use serde_json::{Map, Value};
 
@@ -129,7 +129,14 @@ proptest! {
         for path in [path.clone(), format!("/v1beta/models/{path}:generateContent")] {
             if let Inbound::Operation(found) = recognise("POST", &path) {
                 let model = found.path_model.unwrap_or_default();
-                let sent = upstream_path(found.api, found.verb, "/base", &model, Some(&query));
+                let sent = upstream_path(&PathParts {
+                    api: found.api,
+                    verb: found.verb,
+                    version: found.version,
+                    base_path: "/base",
+                    model: &model,
+                    query: Some(&query),
+                });
                 prop_assert!(sent.bytes().all(|byte| byte.is_ascii_graphic()));
                 prop_assert!(sent.starts_with("/base/v1"));
                 let segments = sent.split('?').next().unwrap().split('/').count();

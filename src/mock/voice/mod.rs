@@ -76,6 +76,7 @@ impl Voice {
             output: words.len(),
             text: quoted(&words.concat()),
             words,
+            batch: ask.batch,
         };
         let mut out = Out::new(self.gap);
         match (ask.surface, ask.stream) {
@@ -187,6 +188,7 @@ struct Line {
     output: usize,
     words: Vec<String>,
     text: String,
+    batch: usize,
 }
 
 /// The arguments of a tool call, in the pieces in which they are streamed.
@@ -217,6 +219,11 @@ impl Line {
             Surface::CountContent => out.raw(format_args!(r#"{{"totalTokens":{input}}}"#)),
             Surface::EmbedContent => {
                 out.raw(format_args!(r#"{{"embedding":{{"values":{EMBEDDING}}}}}"#));
+            }
+            Surface::BatchEmbedContents => {
+                let one = format!(r#"{{"values":{EMBEDDING}}}"#);
+                let all = vec![one; self.batch].join(",");
+                out.raw(format_args!(r#"{{"embeddings":[{all}]}}"#));
             }
             _ => out.raw(format_args!(r#"{{"id":"{id}","text":{text}}}"#)),
         }
