@@ -22,6 +22,7 @@ mod health;
 mod mock;
 mod pooling;
 mod rounds;
+mod scenarios;
 mod support;
 mod telemetry;
 mod world;
