@@ -3,6 +3,7 @@
 //! Not here: decisions about requests. Invariants: a reload swaps a whole snapshot or changes nothing; one reload runs at a time.
 
 mod admin_host;
+mod admin_service;
 pub mod catalog;
 mod drain;
 pub mod health;

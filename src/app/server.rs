@@ -13,9 +13,9 @@ use pingora_proxy::{HttpProxy, ProxyServiceBuilder};
 use tokio::runtime::Runtime;
 
 use super::App;
+use super::admin_service::AdminService;
 use super::drain::Drain;
 use super::signals::{self, StopSignals};
-use crate::admin::Admin;
 use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings};
 use crate::proxy::service::DataPlane;
@@ -129,9 +129,7 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     }
     server.add_service(data);
     if let Some(address) = &app.snapshot().admin.listen {
-        let mut admin = Admin::service(Arc::clone(app) as _);
-        admin.add_tcp(address);
-        server.add_service(admin);
+        server.add_service(AdminService::new(app, address));
         log::info!("admin plane on http://{address}/admin");
     }
     let drain = Drain::new(Arc::clone(app), settings.shutdown_grace);

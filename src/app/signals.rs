@@ -55,6 +55,9 @@ impl ShutdownSignalWatch for StopSignals {
             _ = interrupt.recv() => ShutdownSignal::FastShutdown,
             _ = quit.recv() => ShutdownSignal::GracefulUpgrade,
         };
+        if matches!(stop, ShutdownSignal::GracefulUpgrade) {
+            self.lifecycle.hand_over();
+        }
         self.lifecycle.begin_drain();
         log::info!("draining: no new connections; operations in flight may finish");
         stop

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rondo::mock::{MockServer, Script};
 
 use crate::support::caller::{Caller, Way};
-use crate::support::client::{Connection, call, chat, chat_body};
+use crate::support::client::{Connection, ask, call, chat, chat_body};
 use crate::support::process::Process;
 use crate::support::{Rondo, soon};
 
@@ -130,7 +130,7 @@ async fn an_idle_process_leaves_at_once() {
 async fn a_terminated_process_finishes_what_it_began() {
     // R-C3
     let upstream = provider(
-        "models: { wait: { answers: [{ preset: openai.throttle, retry_after: 20 }] } }\nanswers: [{ text: 'one two three', chunks: 3, gap_ms: 300 }]",
+        "models: { wait: { answers: [{ preset: openai.throttle, retry_after: 20 }] } }\nanswers: [{ text: 'one two three', chunks: 3, gap_ms: 700 }]",
     );
     let config = route(&upstream).replace("models: [m]", "models: [m, wait]");
     let mut process = Process::start("shutdown_grace_ms: 60000", &config).await;
@@ -149,6 +149,15 @@ async fn a_terminated_process_finishes_what_it_began() {
     assert_eq!(answer.status, 429, "{answer:?}");
     assert_eq!(answer.header("x-rondo-reason"), Some("shutdown"));
     process.until_accepting(false).await;
+    // The admin plane outlives the data plane's listeners and says why.
+    assert_eq!(ask(process.admin, "GET", "/readyz").await.status, 503);
+    assert_eq!(ask(process.admin, "GET", "/healthz").await.status, 200);
+    let metrics = ask(process.admin, "GET", "/metrics").await;
+    assert!(
+        metrics.text().contains("rondo_inflight_requests 1\n"),
+        "{}",
+        metrics.text()
+    );
     stream.read_to("[DONE]").await;
     let status = process.ended().await;
     assert_eq!(status.code(), Some(0));
