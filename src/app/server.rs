@@ -98,6 +98,17 @@ pub fn conf(server: &ServerSettings, start: StartOptions) -> ServerConf {
     }
 }
 
+/// Where listeners are handed over. Named by what is handed over, so that two gateways on one machine never meet there.
+fn upgrade_socket(server: &ServerSettings) -> String {
+    let first = server.listen.first().map_or("", |listen| &*listen.address);
+    let name: String = first
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let file = std::env::temp_dir().join(format!("rondo-upgrade-{name}.sock"));
+    file.to_string_lossy().into_owned()
+}
+
 /// Runs until a signal stops it; the process exits inside.
 pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<(), ServeError> {
     let settings = app.snapshot().server.clone();
@@ -114,7 +125,11 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
         daemon: start.daemon,
         ..Opt::default()
     };
-    let mut server = Server::new_with_opt_and_conf(opt, conf(&settings, start));
+    let conf = ServerConf {
+        upgrade_sock: upgrade_socket(&settings),
+        ..conf(&settings, start)
+    };
+    let mut server = Server::new_with_opt_and_conf(opt, conf);
     server.bootstrap();
 
     let mut data = data_plane(app, &server.configuration);

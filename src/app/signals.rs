@@ -56,10 +56,13 @@ impl ShutdownSignalWatch for StopSignals {
             _ = quit.recv() => ShutdownSignal::GracefulUpgrade,
         };
         if matches!(stop, ShutdownSignal::GracefulUpgrade) {
+            // Both processes accept for some seconds; this one serves as ever until Pingora closes its listeners, and drains then.
             self.lifecycle.hand_over();
+            log::info!("handing the listeners to a new process");
+        } else {
+            self.lifecycle.begin_drain();
+            log::info!("draining: no new connections; operations in flight may finish");
         }
-        self.lifecycle.begin_drain();
-        log::info!("draining: no new connections; operations in flight may finish");
         stop
     }
 }
