@@ -5,6 +5,7 @@
 mod admin_host;
 mod admin_service;
 pub mod catalog;
+pub mod daemon;
 mod drain;
 pub mod health;
 mod mocks;

@@ -33,8 +33,6 @@ const RUNTIME_STOP: Duration = Duration::from_secs(1);
 pub struct StartOptions {
     /// Take the listeners over from a running process.
     pub upgrade: bool,
-    /// Go into the background.
-    pub daemon: bool,
 }
 
 /// Why the servers cannot be started.
@@ -87,9 +85,8 @@ pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeErr
 }
 
 /// Pingora's settings for this process.
-pub fn conf(server: &ServerSettings, start: StartOptions) -> ServerConf {
+pub fn conf(server: &ServerSettings) -> ServerConf {
     ServerConf {
-        daemon: start.daemon,
         threads: server.threads,
         max_retries: ATTEMPT_LOOP_MAX,
         grace_period_seconds: Some(server.shutdown_grace.as_secs_f64().ceil() as u64),
@@ -122,12 +119,11 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     };
     let opt = Opt {
         upgrade: start.upgrade,
-        daemon: start.daemon,
         ..Opt::default()
     };
     let conf = ServerConf {
         upgrade_sock: upgrade_socket(&settings),
-        ..conf(&settings, start)
+        ..conf(&settings)
     };
     let mut server = Server::new_with_opt_and_conf(opt, conf);
     server.bootstrap();

@@ -32,7 +32,10 @@ async fn the_admin_plane_tells_what_happened() {
     for open in ["/healthz", "/readyz"] {
         get(open).await;
     }
-    let metrics = get("/metrics").await;
+    let mut metrics = get("/metrics").await;
+    while !metrics.text().contains("rondo_inflight_requests 0\n") {
+        metrics = get("/metrics").await;
+    }
     for line in [
         "rondo_upstream_sends_total{round=\"1\",route=\"chat\",target=\"first\"} 1",
         "rondo_failovers_total{from=\"first\",reason=\"throttle\",route=\"chat\",to=\"second\"} 1",

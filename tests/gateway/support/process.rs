@@ -131,14 +131,15 @@ pub fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-fn config(addr: SocketAddr, admin: SocketAddr, server: &str, rest: &str) -> String {
+/// A configuration with these listeners.
+pub fn config(addr: SocketAddr, admin: SocketAddr, server: &str, rest: &str) -> String {
     format!(
         "server: {{ listen: [{{ address: '{addr}' }}], {server} }}\nadmin: {{ listen: '{admin}' }}\n{rest}"
     )
 }
 
 /// An address for a listener of another process. The port was free a moment ago on a loopback address that nobody else uses, so it still is.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     static NUMBER: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     let last = NUMBER.fetch_add(1, Ordering::Relaxed).clamp(1, 254);
