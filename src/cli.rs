@@ -47,7 +47,7 @@ pub enum Command {
         /// Take the listeners over from the running process (send it SIGQUIT afterwards)
         #[arg(long)]
         upgrade: bool,
-        /// Go into the background
+        /// Go into the background and print the process id
         #[arg(long)]
         daemon: bool,
     },

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use rondo::app::App;
 use rondo::app::catalog::Catalog;
+use rondo::app::daemon;
 use rondo::app::health;
 use rondo::app::server::{self, StartOptions};
 use rondo::config::{self, Environment, ProcessEnv};
@@ -29,7 +30,13 @@ fn main() -> ExitCode {
             config,
             upgrade,
             daemon,
-        } => run(&config.config, StartOptions { upgrade, daemon }),
+        } => {
+            if daemon {
+                run_detached(&config.config)
+            } else {
+                run(&config.config, StartOptions { upgrade })
+            }
+        }
         Command::Check { config } => check(&config.config),
         Command::Explain {
             config,
@@ -78,6 +85,26 @@ fn run(file: &Path, start: StartOptions) -> ExitCode {
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(BAD_CONFIG)
+        }
+    }
+}
+
+/// Says of a bad configuration here, where somebody reads it; the process in the background reads it again.
+fn run_detached(file: &Path) -> ExitCode {
+    let environment = Environment {
+        env: &ProcessEnv,
+        catalog: &Catalog,
+        previous: None,
+    };
+    if let Err(problems) = config::load(file, &environment) {
+        eprintln!("{problems}");
+        return ExitCode::from(BAD_CONFIG);
+    }
+    match daemon::start_again_without("--daemon") {
+        Ok(id) => print(&format!("{id}\n")),
+        Err(error) => {
+            eprintln!("cannot start the process: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -3,7 +3,9 @@
 //! Not here: decisions about requests. Invariants: a reload swaps a whole snapshot or changes nothing; one reload runs at a time.
 
 mod admin_host;
+mod admin_service;
 pub mod catalog;
+pub mod daemon;
 mod drain;
 pub mod health;
 mod mocks;
@@ -11,14 +13,14 @@ pub mod reload;
 pub mod server;
 mod signals;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::config::{self, Environment, Problem, Problems, ProcessEnv};
+use crate::config::{self, Environment, Loaded, Problem, Problems, ProcessEnv};
 use crate::core::time::WallTime;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
@@ -82,12 +84,7 @@ pub enum StartError {
 impl App {
     /// Loads the configuration and puts the pieces together. Embedded providers run on `background`.
     pub async fn load(file: PathBuf, background: &Handle) -> Result<Arc<App>, StartError> {
-        let environment = Environment {
-            env: &ProcessEnv,
-            catalog: &Catalog,
-            previous: None,
-        };
-        let loaded = config::load(&file, &environment).map_err(StartError::Config)?;
+        let loaded = first_load(&file).map_err(StartError::Config)?;
         warn_of(&loaded.warnings);
         let snapshot = Arc::new(loaded.snapshot);
         let (resolver, mocks) = (
@@ -148,6 +145,16 @@ impl App {
     pub fn mock(&self, provider: &str) -> Option<crate::mock::Recorder> {
         self.mocks.recorder(provider)
     }
+}
+
+/// Reads the configuration for the first time.
+fn first_load(file: &Path) -> Result<Loaded, Problems> {
+    let environment = Environment {
+        env: &ProcessEnv,
+        catalog: &Catalog,
+        previous: None,
+    };
+    config::load(file, &environment)
 }
 
 fn warn_of(warnings: &[Problem]) {

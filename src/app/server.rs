@@ -13,9 +13,9 @@ use pingora_proxy::{HttpProxy, ProxyServiceBuilder};
 use tokio::runtime::Runtime;
 
 use super::App;
+use super::admin_service::AdminService;
 use super::drain::Drain;
 use super::signals::{self, StopSignals};
-use crate::admin::Admin;
 use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings};
 use crate::proxy::service::DataPlane;
@@ -33,8 +33,6 @@ const RUNTIME_STOP: Duration = Duration::from_secs(1);
 pub struct StartOptions {
     /// Take the listeners over from a running process.
     pub upgrade: bool,
-    /// Go into the background.
-    pub daemon: bool,
 }
 
 /// Why the servers cannot be started.
@@ -87,15 +85,25 @@ pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeErr
 }
 
 /// Pingora's settings for this process.
-pub fn conf(server: &ServerSettings, start: StartOptions) -> ServerConf {
+pub fn conf(server: &ServerSettings) -> ServerConf {
     ServerConf {
-        daemon: start.daemon,
         threads: server.threads,
         max_retries: ATTEMPT_LOOP_MAX,
         grace_period_seconds: Some(server.shutdown_grace.as_secs_f64().ceil() as u64),
         graceful_shutdown_timeout_seconds: Some(RUNTIME_STOP.as_secs()),
         ..ServerConf::default()
     }
+}
+
+/// Where listeners are handed over. Named by what is handed over, so that two gateways on one machine never meet there.
+fn upgrade_socket(server: &ServerSettings) -> String {
+    let first = server.listen.first().map_or("", |listen| &*listen.address);
+    let name: String = first
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let file = std::env::temp_dir().join(format!("rondo-upgrade-{name}.sock"));
+    file.to_string_lossy().into_owned()
 }
 
 /// Runs until a signal stops it; the process exits inside.
@@ -111,10 +119,13 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     };
     let opt = Opt {
         upgrade: start.upgrade,
-        daemon: start.daemon,
         ..Opt::default()
     };
-    let mut server = Server::new_with_opt_and_conf(opt, conf(&settings, start));
+    let conf = ServerConf {
+        upgrade_sock: upgrade_socket(&settings),
+        ..conf(&settings)
+    };
+    let mut server = Server::new_with_opt_and_conf(opt, conf);
     server.bootstrap();
 
     let mut data = data_plane(app, &server.configuration);
@@ -129,9 +140,7 @@ pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<
     }
     server.add_service(data);
     if let Some(address) = &app.snapshot().admin.listen {
-        let mut admin = Admin::service(Arc::clone(app) as _);
-        admin.add_tcp(address);
-        server.add_service(admin);
+        server.add_service(AdminService::new(app, address));
         log::info!("admin plane on http://{address}/admin");
     }
     let drain = Drain::new(Arc::clone(app), settings.shutdown_grace);

@@ -55,8 +55,14 @@ impl ShutdownSignalWatch for StopSignals {
             _ = interrupt.recv() => ShutdownSignal::FastShutdown,
             _ = quit.recv() => ShutdownSignal::GracefulUpgrade,
         };
-        self.lifecycle.begin_drain();
-        log::info!("draining: no new connections; operations in flight may finish");
+        if matches!(stop, ShutdownSignal::GracefulUpgrade) {
+            // Both processes accept for some seconds; this one serves as ever until Pingora closes its listeners, and drains then.
+            self.lifecycle.hand_over();
+            log::info!("handing the listeners to a new process");
+        } else {
+            self.lifecycle.begin_drain();
+            log::info!("draining: no new connections; operations in flight may finish");
+        }
         stop
     }
 }

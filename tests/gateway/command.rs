@@ -1,10 +1,11 @@
-//! The command line from outside: exit status, what goes to stdout and what to stderr.
+//! The command line from outside, where it meets a process: what `run` refuses as `check` does, and the way into the background.
 
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
-use crate::support::process::run;
-use crate::support::write_config;
+use crate::support::client::{call, chat};
+use crate::support::process::{command, config, free_address, run};
+use crate::support::{until, write_config};
 
 const GOOD: &str = "providers:\n  one: { adapter: openai, mock: { answers: [ok] } }\nroutes:\n  - { name: chat, models: [m], targets: [{ name: first, provider: one }] }\n";
 
@@ -33,18 +34,6 @@ fn with_file(args: &[&str], yaml: &str) -> (Done, PathBuf) {
     let done = rondo(&[args, &["-c", file.to_str().unwrap()]].concat());
     std::fs::remove_file(&file).unwrap();
     (done, file)
-}
-
-/// A good configuration: exit 0, one line on stdout.
-#[test]
-fn check_accepts_a_good_file() {
-    // R-C1
-    let (done, file) = with_file(&["check"], GOOD);
-    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
-    assert_eq!(
-        done.out,
-        format!("{}: good: 1 routes, 1 providers\n", file.display())
-    );
 }
 
 /// Every error in one go, each as FILE:LINE:COL: path.to.key: message; exit 2. `run` refuses the same file in the same words.
@@ -130,25 +119,55 @@ fn a_missing_file_is_exit_2() {
     }
 }
 
-/// The schema is one JSON document that names its dialect.
-#[test]
-fn schema_prints_a_json_schema() {
-    let done = rondo(&["schema"]);
-    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
-    let schema: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!(
-        schema["$schema"],
-        "https://json-schema.org/draft/2020-12/schema"
-    );
-    for key in ["server", "admin", "providers", "routes", "ledger"] {
-        assert!(schema["properties"][key].is_object(), "{key}");
-    }
-}
-
 /// What is no command is refused with a hint.
 #[test]
 fn an_unknown_command_is_refused() {
     let done = rondo(&["dance"]);
     assert_eq!((done.code, done.out.as_str()), (Some(2), ""));
     assert!(done.err.contains("Usage"), "{}", done.err);
+}
+
+/// `--daemon` leaves once the file is known to be good, prints the id of the process that stays, and that one serves, reloads and drains.
+#[tokio::test]
+async fn a_daemon_does_all_that_a_foreground_process_does() {
+    // R-C2 R-C3
+    let (addr, admin) = (free_address(), free_address());
+    let file = write_config(&config(addr, admin, "", GOOD));
+    let arguments = ["run", "--daemon", "-c", file.to_str().unwrap()];
+    let started = command(&arguments).stderr(Stdio::null()).output().unwrap();
+    assert_eq!(started.status.code(), Some(0));
+    let id = String::from_utf8(started.stdout).unwrap();
+    let id = id.trim();
+    let signal = |name: &str| {
+        assert!(
+            Command::new("kill")
+                .args(["-s", name, id])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    let accepts = || std::net::TcpStream::connect(addr).is_ok();
+    until(accepts).await;
+    let answer = call(addr, chat("m")).await;
+    assert_eq!(
+        answer.status, 200,
+        "an embedded provider answers: {answer:?}"
+    );
+    let renamed = GOOD.replace("name: first", "name: renamed");
+    let renamed = config(addr, admin, "", &renamed) + "ledger: { store: off }\n";
+    std::fs::write(&file, renamed).unwrap();
+    signal("HUP");
+    while call(addr, chat("m")).await.header("x-rondo-target") != Some("renamed") {}
+    signal("TERM");
+    until(|| !accepts()).await;
+    std::fs::remove_file(&file).unwrap();
+
+    let (done, _) = with_file(&["run", "--daemon"], "routes: []\n");
+    assert_eq!(
+        (done.code, done.out.as_str()),
+        (Some(2), ""),
+        "{}",
+        done.err
+    );
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rondo::mock::{MockServer, Script};
 
 use crate::support::caller::{Caller, Way};
-use crate::support::client::{Connection, call, chat, chat_body};
+use crate::support::client::{Connection, ask, call, chat, chat_body};
 use crate::support::process::Process;
 use crate::support::{Rondo, soon};
 
@@ -130,7 +130,7 @@ async fn an_idle_process_leaves_at_once() {
 async fn a_terminated_process_finishes_what_it_began() {
     // R-C3
     let upstream = provider(
-        "models: { wait: { answers: [{ preset: openai.throttle, retry_after: 20 }] } }\nanswers: [{ text: 'one two three', chunks: 3, gap_ms: 300 }]",
+        "models: { wait: { answers: [{ preset: openai.throttle, retry_after: 20 }] } }\nanswers: [{ text: 'one two three', chunks: 3, gap_ms: 700 }]",
     );
     let config = route(&upstream).replace("models: [m]", "models: [m, wait]");
     let mut process = Process::start("shutdown_grace_ms: 60000", &config).await;
@@ -149,6 +149,15 @@ async fn a_terminated_process_finishes_what_it_began() {
     assert_eq!(answer.status, 429, "{answer:?}");
     assert_eq!(answer.header("x-rondo-reason"), Some("shutdown"));
     process.until_accepting(false).await;
+    // The admin plane outlives the data plane's listeners and says why.
+    assert_eq!(ask(process.admin, "GET", "/readyz").await.status, 503);
+    assert_eq!(ask(process.admin, "GET", "/healthz").await.status, 200);
+    let metrics = ask(process.admin, "GET", "/metrics").await;
+    assert!(
+        metrics.text().contains("rondo_inflight_requests 1\n"),
+        "{}",
+        metrics.text()
+    );
     stream.read_to("[DONE]").await;
     let status = process.ended().await;
     assert_eq!(status.code(), Some(0));
@@ -190,4 +199,62 @@ async fn an_interrupted_process_stops_at_once() {
     process.ended().await;
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     soon(upstream.recorder().wait_for_closed(1)).await;
+}
+
+/// SIGQUIT hands the listeners to a new process: no connection is refused, failover goes on, what streams on the old one finishes, and
+/// the old one exits 0.
+#[tokio::test]
+async fn an_upgrade_refuses_nobody() {
+    // R-C3
+    let busy = provider("answers: [{ preset: openai.throttle, retry_after: 5 }]");
+    let good = provider(
+        "models: { slow: { answers: [{ text: 'one two three', chunks: 3, gap_ms: 2000 }] } }\nanswers: [ok]",
+    );
+    let config = |name: &str| {
+        format!(
+            r#"
+providers:
+  busy: {{ adapter: openai, base_url: "http://{}" }}
+  good: {{ adapter: openai, base_url: "http://{}" }}
+routes:
+  - name: chat
+    models: [m, slow]
+    targets: [{{ name: busy, provider: busy }}, {{ name: {name}, provider: good }}]
+    routing: {{ cooldown: {{ max_ms: 0 }} }}
+"#,
+            busy.addr(),
+            good.addr()
+        )
+    };
+    let mut old = Process::start("", &config("old")).await;
+    let mut stream = Caller::ask(Way::H1Close, old.addr, CHAT, &chat_body("slow", true)).await;
+    stream.read_to("200 OK").await;
+    old.write("", &config("new"));
+    let new = Process::launch(old.file.clone(), old.addr, old.admin, &["--upgrade"]);
+    new.until_logged("Bootstrap starting", 1).await;
+    old.signal("QUIT");
+    let mut by_new = 0;
+    let mut by_old = 0;
+    soon(async {
+        while by_new < 20 {
+            let answer = call(old.addr, chat("m")).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            match answer.header("x-rondo-target") {
+                Some("new") => by_new += 1,
+                other => {
+                    assert_eq!(other, Some("old"));
+                    by_old += 1;
+                }
+            }
+        }
+    })
+    .await;
+    assert!(by_old > 0, "the old one answers until the new one does");
+    stream.read_to("[DONE]").await;
+    assert_eq!(old.ended().await.code(), Some(0));
+    for _ in 0..20 {
+        let answer = call(new.addr, chat("m")).await;
+        assert_eq!(answer.header("x-rondo-target"), Some("new"));
+        assert_eq!(ask(new.admin, "GET", "/readyz").await.status, 200);
+    }
 }

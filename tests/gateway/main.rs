@@ -14,6 +14,7 @@ mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;
 mod delivery;
+mod flow_admin;
 mod flow_cancel;
 mod flow_drain;
 mod flow_limits;
@@ -22,6 +23,7 @@ mod health;
 mod mock;
 mod pooling;
 mod rounds;
+mod scenarios;
 mod support;
 mod telemetry;
 mod world;

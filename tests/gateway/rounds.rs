@@ -119,7 +119,10 @@ async fn the_second_round_waits_for_the_first_to_open() {
 #[tokio::test]
 async fn every_send_is_fresh_for_its_target() {
     // R-S17 R-X1 R-X2
-    let rondo = two(&throttle(0.1), &format!("{}, ok", throttle(0.1)), ROUND).await;
+    // The first one's second answer is slow, so that the second one has opened again when its turn comes.
+    let again = "{ preset: openai.throttle, retry_after: 0.1, delay_ms: 200 }";
+    let first = format!("{}, {again}", throttle(0.1));
+    let rondo = two(&first, &format!("{}, ok", throttle(0.1)), ROUND).await;
     let answer = call(
         rondo.addr,
         request(
@@ -179,7 +182,9 @@ async fn the_last_certified_answer_is_told() {
             "{{ preset: openai.throttle, retry_after: {seconds}, body: {{ error: {{ message: {who}, type: requests, code: rate_limit_exceeded }} }} }}"
         )
     };
-    let first = format!("{}, {}", say("one-1", 0.1), say("one-2", 7.0));
+    // Slow, so that the second target has opened again when its turn comes.
+    let slow = say("one-2", 7.0).replace("preset:", "delay_ms: 200, preset:");
+    let first = format!("{}, {slow}", say("one-1", 0.1));
     let second = format!("{}, {}", say("two-1", 0.1), say("two-2", 9.0));
     let rondo = two(&first, &second, ROUND).await;
     let answer = call(rondo.addr, chat("m")).await;

@@ -166,3 +166,12 @@ pub fn chat_body(model: &str, stream: bool) -> String {
 pub async fn call(addr: SocketAddr, request: Request<Body>) -> Answer {
     Connection::h1(addr).await.call(request).await
 }
+
+/// A GET, or another method without a body, on a fresh connection.
+pub async fn ask(addr: SocketAddr, method: &str, path: &str) -> Answer {
+    let builder = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "localhost");
+    call(addr, builder.body(whole("")).unwrap()).await
+}

@@ -17,7 +17,7 @@ use std::time::Duration;
 use pingora_core::server::Fds;
 use pingora_core::services::Service;
 use rondo::app::App;
-use rondo::app::server::{StartOptions, conf, data_plane, listen};
+use rondo::app::server::{conf, data_plane, listen};
 use rondo::core::limits::RECENT_OPERATIONS_MAX;
 use rondo::core::settlement::State;
 use rondo::ledger::Record;
@@ -72,7 +72,7 @@ impl Rondo {
         let addr = listener.local_addr().unwrap();
         let mut fds = Fds::new();
         fds.add(addr.to_string(), listener.into_raw_fd());
-        let server_conf = Arc::new(conf(&app.snapshot().server, StartOptions::default()));
+        let server_conf = Arc::new(conf(&app.snapshot().server));
         let mut service = data_plane(&app, &server_conf);
         listen(
             &mut service,

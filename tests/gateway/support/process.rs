@@ -13,6 +13,8 @@ use super::{soon, until, write_config};
 /// A running `rondo run`. Killed when it is dropped.
 pub struct Process {
     pub addr: SocketAddr,
+    /// Where the admin plane is.
+    pub admin: SocketAddr,
     pub file: PathBuf,
     child: Child,
     log: watch::Receiver<Vec<String>>,
@@ -21,9 +23,18 @@ pub struct Process {
 impl Process {
     /// Starts the binary with a configuration. Keys for `server` beside `listen` are given apart.
     pub async fn start(server: &str, rest: &str) -> Process {
-        let addr = free_address();
-        let file = write_config(&config(addr, server, rest));
-        let mut child = command(&["run", "-c", file.to_str().unwrap()])
+        let (addr, admin) = (free_address(), free_address());
+        let file = write_config(&config(addr, admin, server, rest));
+        let process = Process::launch(file, addr, admin, &[]);
+        process.until_accepting(true).await;
+        until(|| std::net::TcpStream::connect(admin).is_ok()).await;
+        process
+    }
+
+    /// Starts the binary with the file and the addresses of another, and does not wait for anything.
+    pub fn launch(file: PathBuf, addr: SocketAddr, admin: SocketAddr, flags: &[&str]) -> Process {
+        let arguments = [&["run", "-c", file.to_str().unwrap()], flags].concat();
+        let mut child = command(&arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -35,21 +46,20 @@ impl Process {
                 sender.send_modify(|log| log.push(line));
             }
         });
-        let process = Process {
+        Process {
             addr,
+            admin,
             file,
             child,
             log,
-        };
-        process.until_accepting(true).await;
-        process
+        }
     }
 
     /// Writes the configuration anew, with the same address.
     pub fn write(&self, server: &str, rest: &str) {
         std::fs::write(
             &self.file,
-            config(self.addr, server, rest) + "ledger: { store: off }\n",
+            config(self.addr, self.admin, server, rest) + "ledger: { store: off }\n",
         )
         .unwrap();
     }
@@ -121,14 +131,15 @@ pub fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-fn config(addr: SocketAddr, server: &str, rest: &str) -> String {
+/// A configuration with these listeners.
+pub fn config(addr: SocketAddr, admin: SocketAddr, server: &str, rest: &str) -> String {
     format!(
-        "server: {{ listen: [{{ address: '{addr}' }}], {server} }}\nadmin: {{ listen: 'off' }}\n{rest}"
+        "server: {{ listen: [{{ address: '{addr}' }}], {server} }}\nadmin: {{ listen: '{admin}' }}\n{rest}"
     )
 }
 
 /// An address for a listener of another process. The port was free a moment ago on a loopback address that nobody else uses, so it still is.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     static NUMBER: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     let last = NUMBER.fetch_add(1, Ordering::Relaxed).clamp(1, 254);
