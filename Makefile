@@ -31,12 +31,14 @@ test-clients: ## the vendors' own client libraries against the gateway
 	tests/clients/run
 
 loom: ## every interleaving of the shared counters
-	@test -e tests/loom.rs || { echo "tests/loom.rs is not in this tree: nothing to test" >&2; exit 1; }
-	RUSTFLAGS="--cfg loom" $(CARGO) test $(LOCKED) --no-default-features --test loom
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
+		$(CARGO) test $(LOCKED) --no-default-features --test loom
 
-bench: ## open-loop load with scripted providers
-	@test -x load-tests/run || { echo "load-tests/run is not in this tree: nothing to measure" >&2; exit 1; }
-	load-tests/run
+bench: ## open-loop load with scripted providers, on a release build
+	@scripts/setup build
+	$(CARGO) build $(LOCKED) --release --bin rondo
+	@if test -x load-tests/run; then load-tests/run; else \
+		$(CARGO) run $(LOCKED) --release --manifest-path load-tests/Cargo.toml -- chunks; fi
 
 fmt: ## format the code
 	$(CARGO) fmt

@@ -30,6 +30,7 @@ Examples:
   rondo explain --model gpt-4o                  who would be tried, in which order, and what would end it
   rondo run -c conf/quickstart.yaml             the gateway with scripted providers: no account needed
   rondo mock -c conf/mock.yaml                  scripted providers alone, for load tests
+  rondo health                                  is a running gateway ready? for container health checks
 
 Logs go to stderr; RUST_LOG=warn,rondo::access=info shows warnings and the access log.";
 

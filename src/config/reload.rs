@@ -35,28 +35,11 @@ pub fn needs_restart(running: &Snapshot, new: &Snapshot) -> Vec<String> {
         ("admin.listen", running.admin.listen != new.admin.listen),
         ("ledger", running.ledger != new.ledger),
     ];
-    let mut found: Vec<String> = settings
+    settings
         .into_iter()
         .filter(|(_, differs)| *differs)
         .map(|(key, _)| format!("{key}: changed; takes effect after a restart"))
-        .collect();
-    let (had, wanted) = (sends_bound(running), sends_bound(new));
-    if wanted > had {
-        found.push(format!(
-            "routes: one operation may now make {wanted} sends, and the process was started for {had}; \
-             the larger number takes effect after a restart"
-        ));
-    }
-    found
-}
-
-/// The largest number of sends that any route allows one operation: what the proxy's own loop must permit.
-pub fn sends_bound(snapshot: &Snapshot) -> u32 {
-    let sends = snapshot
-        .routes
-        .iter()
-        .map(|route| route.routing.sends_allowed());
-    sends.max().unwrap_or(1)
+        .collect()
 }
 
 fn differences(path: &str, old: &Value, new: &Value, found: &mut Vec<String>) {
