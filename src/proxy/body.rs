@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pingora_core::protocols::http::ServerSession;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::policy::buffered::{BufferedBytes, Reservation};
 
 /// Reserved for a body of unknown length before it is read, and added each time that much more has come.
 const RESERVE_STEP: u64 = 256 << 10;
 
+/// How many of the longest pauses a whole upload may take: ten minutes by default, for a client that drips bytes just in time.
+const UPLOAD_PAUSES_MAX: u32 = 10;
 /// Parts below this size are copied together: each part that is kept costs far more than its bytes, and the smallest has one.
 const PART_KEPT_MIN: usize = 16 << 10;
 /// Largest body that is read for the sake of its connection: about what a new one would cost.
@@ -81,8 +83,10 @@ pub async fn read(
     bounds: &BodyBounds<'_>,
 ) -> Result<HeldBody, BodyError> {
     let mut parts = Parts::new(content_length);
+    let ends = Instant::now() + bounds.pause_max.saturating_mul(UPLOAD_PAUSES_MAX);
     loop {
-        let read = timeout(bounds.pause_max, session.read_request_body()).await;
+        let due = ends.min(Instant::now() + bounds.pause_max);
+        let read = timeout_at(due, session.read_request_body()).await;
         let Some(part) = read
             .map_err(|_| BodyError::TooSlow)?
             .map_err(BodyError::Gone)?

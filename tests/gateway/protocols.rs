@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use crate::support::client::{
     Answer, Body, Connection, call, chat, chat_body, parts, post, request, whole,
 };
-use crate::support::raw::{RawClient, post_text};
+use crate::support::raw::{RawClient, pause, post_text};
 use crate::support::{Rondo, soon};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -225,6 +225,25 @@ async fn a_paused_upload_is_408() {
         }
     }
     assert_eq!(rondo.mock("openai").sends(), 0);
+    rondo.assert_quiet().await;
+}
+
+// A client that drips bytes, each in time, is cut in the end.
+#[tokio::test]
+async fn a_dripping_upload_is_408() {
+    let rondo = start("client_read_timeout_ms: 50").await;
+    let (sender, body) = open_body();
+    let drip = tokio::spawn(async move {
+        while sender.unbounded_send(Bytes::from_static(b" ")).is_ok() {
+            pause(Duration::from_millis(10)).await;
+        }
+    });
+    let answer = Connection::h2(rondo.addr)
+        .await
+        .call(request(CHAT, &[], body))
+        .await;
+    assert_eq!(answer.status, 408, "{answer:?}");
+    drip.abort();
     rondo.assert_quiet().await;
 }
 
