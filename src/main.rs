@@ -24,7 +24,7 @@ const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    rondo::telemetry::logger::init();
     match cli.command {
         Command::Run {
             config,

@@ -7,12 +7,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pingora_core::protocols::http::ServerSession;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::policy::buffered::{BufferedBytes, Reservation};
 
 /// Reserved for a body of unknown length before it is read, and added each time that much more has come.
 const RESERVE_STEP: u64 = 256 << 10;
+
+/// How many of the longest pauses a whole upload may take: ten minutes by default, for a client that drips bytes just in time.
+const UPLOAD_PAUSES_MAX: u32 = 10;
+/// Parts below this size are copied together: each part that is kept costs far more than its bytes, and the smallest has one.
+const PART_KEPT_MIN: usize = 16 << 10;
+/// Largest body that is read for the sake of its connection: about what a new one would cost.
+const SKIP_BYTES_MAX: usize = 64 << 10;
+/// Bytes that a refused client may still send before its connection is cut: a usual body, as large as one may be by default.
+const LINGER_BYTES_MAX: usize = 32 << 20;
+/// Time for that. Who has not noticed the answer by then has to live with the reset.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Bounds of one body.
 pub struct BodyBounds<'a> {
@@ -48,24 +59,34 @@ pub enum BodyError {
     Gone(Box<pingora_core::Error>),
 }
 
-/// Reads the whole body. `content_length` is what the header says.
-pub async fn read(
-    session: &mut ServerSession,
+/// Takes what the body will need of the process's account, before any of it is read. `content_length` is what the header says.
+pub fn reserve(
     content_length: Option<u64>,
     bounds: &BodyBounds<'_>,
-) -> Result<HeldBody, BodyError> {
+) -> Result<Reservation, BodyError> {
     let size_max = u64::try_from(bounds.size_max).unwrap_or(u64::MAX);
     if content_length.is_some_and(|length| length > size_max) {
         return Err(BodyError::TooLarge);
     }
     let first = content_length.unwrap_or(RESERVE_STEP.min(size_max));
-    let mut reservation = bounds
+    bounds
         .account
         .reserve(first, bounds.held_max)
-        .ok_or(BodyError::NoCapacity)?;
+        .ok_or(BodyError::NoCapacity)
+}
+
+/// Reads the whole body.
+pub async fn read(
+    session: &mut ServerSession,
+    content_length: Option<u64>,
+    mut reservation: Reservation,
+    bounds: &BodyBounds<'_>,
+) -> Result<HeldBody, BodyError> {
     let mut parts = Parts::new(content_length);
+    let ends = Instant::now() + bounds.pause_max.saturating_mul(UPLOAD_PAUSES_MAX);
     loop {
-        let read = timeout(bounds.pause_max, session.read_request_body()).await;
+        let due = ends.min(Instant::now() + bounds.pause_max);
+        let read = timeout_at(due, session.read_request_body()).await;
         let Some(part) = read
             .map_err(|_| BodyError::TooSlow)?
             .map_err(BodyError::Gone)?
@@ -88,12 +109,40 @@ pub async fn read(
     Ok(HeldBody { bytes, reservation })
 }
 
+/// Reads and forgets a small body that nobody wants, so that its connection can go on.
+pub async fn skip(session: &mut ServerSession) {
+    let length = session.get_header(http::header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+    let expects = session.get_header(http::header::EXPECT).is_some();
+    if expects || length.is_none_or(|length: usize| length > SKIP_BYTES_MAX) {
+        return;
+    }
+    let read = async { while let Ok(Some(_)) = session.read_request_body().await {} };
+    let _ = timeout(LINGER_TIME_MAX, read).await;
+}
+
+/// Reads and forgets what a refused client still sends, within bounds, so that it gets to read its answer: closing a connection with
+/// unread bytes resets it, and a reset overtakes the answer.
+pub async fn linger(session: &mut ServerSession) {
+    session.shutdown().await;
+    let read = async {
+        let mut bytes = 0;
+        while let Ok(Some(part)) = session.read_request_body().await {
+            bytes += part.len();
+            if bytes > LINGER_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    let _ = timeout(LINGER_TIME_MAX, read).await;
+}
+
 /// The parts of a body as they come. With a known length they are copied into their place at once; memory that is not reached is
-/// never touched, so a length that lies costs nothing. Without one they are kept and joined at the end.
+/// never touched, so a length that lies costs nothing. Without one, large parts are kept, small ones gathered, and all joined at the end.
 struct Parts {
     first: Option<Bytes>,
     rest: Vec<Bytes>,
-    whole: Vec<u8>,
+    gathered: Vec<u8>,
     expected: Option<usize>,
     len: usize,
 }
@@ -104,38 +153,56 @@ impl Parts {
         Parts {
             first: None,
             rest: Vec::new(),
-            whole: Vec::new(),
+            gathered: Vec::new(),
             expected,
             len: 0,
         }
     }
 
     fn push(&mut self, part: Bytes) {
+        let is_first = self.len == 0;
         self.len += part.len();
-        match (self.expected, self.first.take()) {
-            // Most bodies come in one part: no copy.
-            (_, None) if self.whole.is_empty() && self.rest.is_empty() => self.first = Some(part),
-            (Some(expected), first) => {
-                if let Some(first) = first {
-                    self.whole.reserve_exact(expected);
-                    self.whole.extend_from_slice(&first);
-                }
-                self.whole.extend_from_slice(&part);
-            }
-            (None, first) => {
-                self.rest.extend(first);
-                self.rest.push(part);
-            }
+        // Most bodies come in one part: no copy.
+        if is_first {
+            self.first = Some(part);
+            return;
+        }
+        if let (Some(expected), Some(_)) = (self.expected, &self.first) {
+            self.gathered.reserve_exact(expected);
+        }
+        let first = self.first.take();
+        for part in first.into_iter().chain([part]) {
+            self.add(part);
         }
     }
 
-    fn join(self) -> Bytes {
+    fn add(&mut self, part: Bytes) {
+        if self.expected.is_some() || part.len() < PART_KEPT_MIN {
+            self.gathered.extend_from_slice(&part);
+        } else {
+            self.keep_gathered();
+            self.rest.push(part);
+        }
+        if self.expected.is_none() && self.gathered.len() >= PART_KEPT_MIN {
+            self.keep_gathered();
+        }
+    }
+
+    fn keep_gathered(&mut self) {
+        if !self.gathered.is_empty() {
+            self.rest
+                .push(Bytes::from(std::mem::take(&mut self.gathered)));
+        }
+    }
+
+    fn join(mut self) -> Bytes {
         if let Some(only) = self.first {
             return only;
         }
         if self.rest.is_empty() {
-            return Bytes::from(self.whole);
+            return Bytes::from(self.gathered);
         }
+        self.keep_gathered();
         let mut whole = Vec::with_capacity(self.len);
         for part in self.rest {
             whole.extend_from_slice(&part);

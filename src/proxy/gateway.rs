@@ -62,7 +62,10 @@ impl Gateway {
         let config = self.config.load_full();
         // A Gemini path names the model: an unknown one is refused before the body is read.
         if let Some(model) = &asked.path_model {
-            find_route(&config, model)?;
+            find_route(&config, model).map_err(|refused| Refused {
+                unread: true,
+                ..refused
+            })?;
         }
         let held = self.read_body(session, &config).await?;
         let upload = self.around.clock.mono().since(who.started.mono);
@@ -90,13 +93,16 @@ impl Gateway {
         session: &mut ServerSession,
         config: &Prepared,
     ) -> Result<HeldBody, Refused> {
+        if has_two_framings(session) {
+            return Err(Refused::unread(GatewayCode::InvalidRequest));
+        }
         let length = match session.get_header(http::header::CONTENT_LENGTH) {
             Some(value) => {
                 let length = value
                     .to_str()
                     .ok()
                     .and_then(|text| text.trim().parse().ok());
-                Some(length.ok_or_else(|| Refused::plain(GatewayCode::InvalidRequest))?)
+                Some(length.ok_or_else(|| Refused::unread(GatewayCode::InvalidRequest))?)
             }
             None => None,
         };
@@ -107,25 +113,19 @@ impl Gateway {
             pause_max: server.client_read_timeout,
             account: &self.buffered,
         };
-        // Refused by its length alone: the client that waits for "100 Continue" need not send the body.
-        let too_large = u64::try_from(server.request_body_max).unwrap_or(u64::MAX);
-        if length.is_some_and(|length| length > too_large) {
-            return Err(Refused::unread(GatewayCode::RequestTooLarge));
+        // Refused by its length, or for want of room: the client that waits for "100 Continue" need not send the body.
+        let reservation = body::reserve(length, &bounds).map_err(unread)?;
+        let expects = session.get_header(http::header::EXPECT).is_some();
+        if expects && !session.is_body_empty() {
+            let keepalive = session.get_keepalive();
+            let told = session.write_continue_response().await;
+            told.map_err(Refused::gone)?;
+            // Pingora 0.9.1 takes it for an answer before the end of the body, after which it closes
+            // (`continue_is_said_when_the_body_is_wanted`).
+            session.set_keepalive(keepalive);
         }
-        if session.get_header(http::header::EXPECT).is_some() {
-            session
-                .write_continue_response()
-                .await
-                .map_err(Refused::gone)?;
-        }
-        body::read(session, length, &bounds)
-            .await
-            .map_err(|error| match error {
-                BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
-                BodyError::NoCapacity => Refused::unread(GatewayCode::Overloaded),
-                BodyError::TooSlow => Refused::unread(GatewayCode::RequestTimeout),
-                BodyError::Gone(error) => Refused::gone(error),
-            })
+        let read = body::read(session, length, reservation, &bounds).await;
+        read.map_err(unread)
     }
 
     fn begin(
@@ -258,6 +258,33 @@ fn deadline(route: &Route, headers: &HeaderMap, started: Stamp) -> MonoTime {
     started
         .mono
         .after(client.map_or(route.deadline, |client| client.min(route.deadline)))
+}
+
+/// The refusal of a request whose body was not read, or not to its end.
+fn unread(error: BodyError) -> Refused {
+    match error {
+        BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
+        BodyError::NoCapacity => Refused::unread(GatewayCode::Overloaded),
+        BodyError::TooSlow => Refused::unread(GatewayCode::RequestTimeout),
+        BodyError::Gone(error) => Refused::gone(error),
+    }
+}
+
+/// Whether the header had both a length and a transfer encoding, which two readers may take for two different bodies. Pingora 0.9.1
+/// removes the length (`ambiguous_framing_never_reaches_a_target`).
+fn has_two_framings(session: &ServerSession) -> bool {
+    session.as_http1().is_some_and(|http1| {
+        let encoded = http1.get_header(http::header::TRANSFER_ENCODING).is_some();
+        let names_length = |line: &[u8]| {
+            let name = line.split(|byte| *byte == b':').next();
+            name.is_some_and(|name| name.eq_ignore_ascii_case(b"content-length"))
+        };
+        encoded
+            && http1
+                .get_headers_raw_bytes()
+                .split(|byte| *byte == b'\n')
+                .any(names_length)
+    })
 }
 
 fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {

@@ -105,7 +105,8 @@ pub fn throttled(
 
 /// The header of an upstream's answer as the client gets it: what passes, and nothing else.
 pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<ResponseHeader> {
-    let is_error = upstream.status.as_u16() >= 400;
+    // A redirect is an answer that could not be had: where it points to is not the client's to follow.
+    let is_error = !upstream.status.is_success();
     let mut header = ResponseHeader::build(upstream.status, Some(upstream.headers.len() + 6))?;
     for (name, value) in &upstream.headers {
         let passes = if is_error {
@@ -113,7 +114,8 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
         } else {
             headers::passes_with_answer(name.as_str())
         };
-        if passes || name == http::header::CONTENT_LENGTH {
+        let is_hop = is_nominated(upstream, name.as_str());
+        if (passes && !is_hop) || name == http::header::CONTENT_LENGTH {
             header.append_header(name.clone(), value.clone())?;
         }
     }
@@ -128,6 +130,15 @@ fn mark(header: &mut ResponseHeader, cell: &OperationCell) -> Result<()> {
         header.insert_header("x-should-retry", "false")?;
     }
     Ok(())
+}
+
+/// Whether `connection` names the header: it was meant for the gateway alone (RFC 9110 section 7.6.1).
+fn is_nominated(upstream: &ResponseHeader, name: &str) -> bool {
+    let nominated = upstream.headers.get_all(http::header::CONNECTION);
+    nominated.iter().any(|value| {
+        let mut names = value.as_bytes().split(|byte| *byte == b',');
+        names.any(|nominated| nominated.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+    })
 }
 
 /// Puts the gateway's own headers on an answer.

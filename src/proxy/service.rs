@@ -15,6 +15,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use rand::Rng;
 use tokio::time::Instant;
 
+use super::body;
 use super::ctx::{Operation, RequestCtx, Requester};
 use super::gateway::Gateway;
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
@@ -208,10 +209,21 @@ impl DataPlane {
             };
             answer.header.insert_header("allow", allow)?;
         }
-        if refused.unread && !session.as_downstream_mut().is_body_done() {
+        if matches!(
+            error.code(),
+            GatewayCode::MethodNotAllowed | GatewayCode::PathNotFound | GatewayCode::ModelNotFound
+        ) {
+            body::skip(session.as_downstream_mut()).await;
+        }
+        let is_cut = refused.unread && !session.as_downstream_mut().is_body_done();
+        if is_cut {
             session.set_keepalive(None);
         }
         write(session, answer).await?;
+        // On HTTP/2 the end of the stream says it all; and who has sent nothing for so long will not send now.
+        if is_cut && !session.is_http2() && error.code() != GatewayCode::RequestTimeout {
+            body::linger(session.as_downstream_mut()).await;
+        }
         Ok(true)
     }
 
@@ -237,10 +249,12 @@ impl DataPlane {
 
 /// Writes an answer outside a session.
 async fn write(session: &mut Session, answer: Answer) -> Result<()> {
+    // An answer to HEAD tells of a body and has none.
+    let ends = answer.body.is_empty() || session.req_header().method == http::Method::HEAD;
     session
-        .write_response_header(Box::new(answer.header), answer.body.is_empty())
+        .write_response_header(Box::new(answer.header), ends)
         .await?;
-    if !answer.body.is_empty() {
+    if !ends {
         session.write_response_body(Some(answer.body), true).await?;
     }
     Ok(())
@@ -294,8 +308,11 @@ impl ProxyHttp for DataPlane {
     async fn request_filter(&self, session: &mut Session, ctx: &mut RequestCtx) -> Result<bool> {
         ctx.open();
         let mut who = self.requester(session);
-        let keepalive = self.gateway.config.load().snapshot.server.keepalive_timeout;
-        session.set_keepalive(Some(keepalive.as_secs().max(1)));
+        // Pingora has judged whether the connection can be kept: by version, framing and its own shutdown. Only the time is ours.
+        if session.as_downstream_mut().get_keepalive().is_some() {
+            let keepalive = self.gateway.config.load().snapshot.server.keepalive_timeout;
+            session.set_keepalive(Some(keepalive.as_secs().max(1)));
+        }
         let path = session.req_header().uri.path();
         let method = session.req_header().method.as_str();
         if recognise(method, path) == Inbound::ListModels {

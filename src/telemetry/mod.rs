@@ -8,6 +8,7 @@
 mod access_log;
 mod generations;
 mod labels;
+pub mod logger;
 mod metrics;
 mod process;
 mod series;

@@ -343,7 +343,7 @@ async fn providers_do_not_share_connections() {
                 .map(str::to_owned)
         };
         while let Some(next) = link.answer(429, crate::support::raw::THROTTLE).await {
-            assert_eq!(key(&first), key(&next));
+            assert_eq!((key(&first), &first.body), (key(&next), &next.body));
         }
     })
     .await;
@@ -360,5 +360,54 @@ async fn providers_do_not_share_connections() {
         assert_eq!(client.call(request).await.status, 429);
     }
     assert_eq!((one.connections(), one.requests()), (2, 10));
+    rondo.assert_quiet().await;
+}
+
+// C102: a provider that says how long it keeps a connection is believed, with a margin.
+#[tokio::test]
+async fn a_keep_alive_hint_is_honoured() {
+    for (hint, connections) in [
+        ("timeout=60", 1),
+        ("timeout=1", 3),
+        ("max=5, TIMEOUT=0", 3),
+        ("x", 1),
+    ] {
+        let one = Upstream::start(move |mut link| async move {
+            while link.request().await.is_some() {
+                let length = GOOD.len();
+                link.write(&format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nkeep-alive: {hint}\r\ncontent-length: {length}\r\n\r\n{GOOD}")).await;
+            }
+        })
+        .await;
+        let rondo = Rondo::start(&two(&one.provider(""), MOCK_OK)).await;
+        let mut client = Connection::h1(rondo.addr).await;
+        for _ in 0..3 {
+            assert_eq!(client.call(chat("m")).await.text(), GOOD);
+        }
+        assert_eq!(
+            (one.connections(), one.requests()),
+            (connections, 3),
+            "{hint}"
+        );
+        rondo.assert_quiet().await;
+    }
+}
+
+// A broken stream costs an HTTP/2 connection nothing, and its place among the streams is free again.
+#[tokio::test]
+async fn broken_streams_leave_an_http2_connection_as_it_was() {
+    let one = Upstream::start(|mut link| async move {
+        link.greet(&[(3, 1)]).await;
+        while let Some(stream) = link.stream().await {
+            link.rst(stream, crate::support::frames::CANCEL).await;
+        }
+    })
+    .await;
+    let rondo = Rondo::start(&two(&one.provider(", http2: true"), MOCK_OK)).await;
+    let mut client = Connection::h1(rondo.addr).await;
+    for _ in 0..30 {
+        assert_eq!(client.call(chat("m")).await.status, 502);
+    }
+    assert_eq!((one.connections(), one.requests()), (1, 30));
     rondo.assert_quiet().await;
 }

@@ -211,7 +211,8 @@ async fn the_final_throttle_speaks_the_clients_format() {
     // R-S20 R-D3
     let gemini = "/v1beta/models/m:generateContent";
     let words = r#"{"contents":[{"role":"user","parts":[{"text":"Hi"}]}]}"#.to_owned();
-    let cases: [(&str, &str, String, fn(&Value) -> bool); 3] = [
+    type Case<'c> = (&'c str, &'c str, String, fn(&Value) -> bool);
+    let cases: [Case<'_>; 3] = [
         (
             "openai",
             "/v1/chat/completions",

@@ -54,7 +54,7 @@ pub(super) static SERVER: Shape = shape(
             "client_read_timeout_ms",
             millis(1),
             Number(preset::CLIENT_READ_TIMEOUT_MS),
-            "Time for a client's request head, and for each pause inside its body.",
+            "Time for a client's request head, and for each pause inside its body; the whole body may take ten times as long.",
         ),
         defaulted(
             "keepalive_timeout_ms",

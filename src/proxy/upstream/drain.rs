@@ -1,5 +1,7 @@
 //! What becomes of a connection when its attempt is over: back to the pool, drained first, or closed.
 
+use std::time::Duration;
+
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::{HttpPeer, Peer};
 use tokio::time::timeout;
@@ -7,6 +9,9 @@ use tokio::time::timeout;
 use super::connector::AttemptConnector;
 use super::session::{AttemptSession, Leftover};
 use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
+
+/// How much earlier than its provider a connection is closed: a second covers the way and two clocks.
+const HINT_MARGIN: Duration = Duration::from_secs(1);
 
 /// Gives the connection of a finished session back.
 pub(super) async fn release(connector: &AttemptConnector, session: AttemptSession) {
@@ -45,9 +50,33 @@ async fn drain(connector: AttemptConnector, mut inner: HttpSession, peer: HttpPe
     pool(&connector, inner, &peer).await;
 }
 
-async fn pool(connector: &AttemptConnector, inner: HttpSession, peer: &HttpPeer) {
-    connector
-        .inner
-        .release_http_session(inner, peer, peer.idle_timeout())
-        .await;
+async fn pool(connector: &AttemptConnector, mut inner: HttpSession, peer: &HttpPeer) {
+    match idle_time(&inner, peer) {
+        Some(Duration::ZERO) => inner.shutdown().await,
+        idle => {
+            connector
+                .inner
+                .release_http_session(inner, peer, idle)
+                .await
+        }
+    }
+}
+
+/// How long the connection is kept: as configured, or as its provider says it keeps it, less a margin, so that no request meets a
+/// connection that is just being closed.
+fn idle_time(inner: &HttpSession, peer: &HttpPeer) -> Option<Duration> {
+    let configured = peer.idle_timeout();
+    let HttpSession::H1(inner) = inner else {
+        return configured;
+    };
+    let hint = inner.get_header("keep-alive").and_then(|value| {
+        let parameters = value.to_str().ok()?.split(',');
+        let mut pairs = parameters.filter_map(|parameter| parameter.split_once('='));
+        let (_, seconds) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;
+        Some(Duration::from_secs(seconds.trim().parse().ok()?).saturating_sub(HINT_MARGIN))
+    });
+    match (configured, hint) {
+        (Some(configured), Some(hint)) => Some(configured.min(hint)),
+        (configured, hint) => configured.or(hint),
+    }
 }

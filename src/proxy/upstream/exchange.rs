@@ -184,6 +184,10 @@ impl AttemptSession {
         header: &ResponseHeader,
         deadline: Instant,
     ) -> Result<AttemptReport, AttemptReport> {
+        if header.status == http::StatusCode::NO_CONTENT {
+            // There is nothing to look into, whatever was asked for.
+            return Ok(good(header));
+        }
         let headers = Headers(&header.headers);
         let head = ResponseHead {
             status: header.status.as_u16(),

@@ -28,6 +28,10 @@ use crate::providers::envelope::{self, GatewayCode, GatewayError};
 /// The error of an attempt that another attempt follows. It is the only one that Pingora's loop retries.
 pub const AGAIN: ErrorType = ErrorType::Custom("another attempt follows");
 
+/// Time for the error event of a broken stream to leave, before the stream is reset. Nothing tells when it has left; a write to a socket
+/// that takes bytes needs far less.
+const LAST_EVENT_TIME: Duration = Duration::from_millis(50);
+
 /// An upstream session for one attempt.
 pub struct AttemptSession {
     pub(super) connector: AttemptConnector,
@@ -194,6 +198,8 @@ impl CustomSession for AttemptSession {
             return Ok(Some(held));
         }
         if let Some(error) = self.broken.take() {
+            // A reset makes HTTP/2 forget what it has not sent yet, and the error event is the last of it.
+            tokio::time::sleep(LAST_EVENT_TIME).await;
             return Err(error);
         }
         if self.ended {

@@ -25,7 +25,6 @@ use rondo::mock::Recorder;
 use rondo::policy::snapshot::{Listen, ListenTls};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 /// Longest that anything in a test is waited for. It bounds a hang; no test passes because of it.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,7 +52,6 @@ pub struct Rondo {
     pub addr: SocketAddr,
     pub file: PathBuf,
     stop: watch::Sender<bool>,
-    service: Option<JoinHandle<()>>,
 }
 
 impl Rondo {
@@ -84,13 +82,12 @@ impl Rondo {
         .unwrap();
         let (stop, shutdown) = watch::channel(false);
         let fds = Some(Arc::new(parking_lot::Mutex::new(fds)));
-        let service = tokio::spawn(async move { service.start_service(fds, shutdown, 1).await });
+        tokio::spawn(async move { service.start_service(fds, shutdown, 1).await });
         Rondo {
             app,
             addr,
             file,
             stop,
-            service: Some(service),
         }
     }
 
@@ -248,14 +245,6 @@ impl Rondo {
     /// Requests that ended without having been operations.
     pub fn refusals(&self) -> f64 {
         self.metric("rondo_requests_total", &[]) - self.records().len() as f64
-    }
-
-    /// Stops listening and waits for the listener's end.
-    pub async fn stop(mut self) {
-        self.stop.send_replace(true);
-        if let Some(service) = self.service.take() {
-            soon(service).await.unwrap();
-        }
     }
 }
 

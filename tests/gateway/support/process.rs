@@ -95,6 +95,20 @@ impl Process {
         until(|| std::net::TcpStream::connect(self.addr).is_ok() == wanted).await;
     }
 
+    /// The most memory that it has had, in bytes.
+    pub fn memory_peak(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse::<usize>()
+            .unwrap()
+            << 10
+    }
+
     /// Waits for the end.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut status = None;

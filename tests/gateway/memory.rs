@@ -1,0 +1,81 @@
+//! How much of a large body the process holds, measured from outside: a gateway of its own, its peak from the kernel.
+
+use bytes::Bytes;
+use rondo::mock::{MockServer, Script};
+
+use crate::support::client::{Body, Connection, call, chat, parts, request, whole};
+use crate::support::process::Process;
+
+const CHAT: &str = "/v1/chat/completions";
+const LARGE: usize = 20 << 20;
+
+fn body() -> Bytes {
+    let content = "z".repeat(LARGE);
+    format!("{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"{content}\"}}]}}")
+        .into()
+}
+
+fn cut(mut bytes: Bytes) -> Vec<Bytes> {
+    let mut cut = Vec::new();
+    while !bytes.is_empty() {
+        cut.push(bytes.split_to(bytes.len().min(32 << 10)));
+    }
+    cut
+}
+
+/// The peak of a request with a large body that two targets get, above that of a small one.
+async fn peak_of(is_h2: bool, up_h2: bool, make: fn(Bytes) -> Body) -> usize {
+    let mock = |name: &str, text: &str| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        MockServer::start(name, Script::parse(text).unwrap(), listener).unwrap()
+    };
+    let (one, two) = (
+        mock("one", "answers: [openai.throttle]"),
+        mock("two", "answers: [ok]"),
+    );
+    let provider = |mock: &MockServer| {
+        format!(
+            "{{ adapter: openai, http2: {up_h2}, base_url: \"http://{}\" }}",
+            mock.addr()
+        )
+    };
+    let (first, second) = (provider(&one), provider(&two));
+    let yaml = format!(
+        "providers:\n  one: {first}\n  two: {second}\nroutes:\n  - name: chat\n    models: [m]\n    targets: [{{ name: first, provider: one, model: other }}, {{ name: second, provider: two }}]\n    routing: {{ cooldown: {{ max_ms: 0 }} }}\n"
+    );
+    let process = Process::start("threads: 2", &yaml).await;
+    assert_eq!(call(process.addr, chat("m")).await.status, 200);
+    let before = process.memory_peak();
+    let mut client = match is_h2 {
+        true => Connection::h2(process.addr).await,
+        false => Connection::h1(process.addr).await,
+    };
+    let answer = client.call(request(CHAT, &[], make(body()))).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!((one.recorder().sends(), two.recorder().sends()), (2, 2));
+    process.memory_peak() - before
+}
+
+// R-B7: one copy of a body whose length is known, and two for the moment in which parts of unknown length are joined.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_body_is_held_in_two_copies_at_most() {
+    let slack = 6 << 20;
+    for up_h2 in [false, true] {
+        for (is_h2, is_open) in [(false, false), (false, true), (true, false), (true, true)] {
+            let make: fn(Bytes) -> Body = match is_open {
+                true => |bytes| parts(cut(bytes)),
+                false => |bytes| whole(bytes),
+            };
+            let peak = peak_of(is_h2, up_h2, make).await;
+            println!(
+                "h2: {is_h2}, without length: {is_open}, upstream h2: {up_h2}: {} KiB",
+                peak >> 10
+            );
+            let copies = if is_open { 2 } else { 1 };
+            assert!(
+                peak <= copies * LARGE + slack,
+                "h2: {is_h2}, open: {is_open}: {peak}"
+            );
+        }
+    }
+}
