@@ -216,7 +216,7 @@ impl RouteSeries {
             })
             .inc();
         }
-        if matches!(settled.decision, Decision::Retry(_)) {
+        if matches!(settled.decision, Decision::SameTarget | Decision::Retry(_)) {
             let status = settled.report.as_ref().and_then(|report| report.status);
             let status = labels::status(status.unwrap_or_default());
             target.retries.count(status, || {

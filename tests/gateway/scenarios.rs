@@ -339,7 +339,9 @@ async fn play(path: PathBuf) {
     let suppression: Vec<_> = expect.suppression.clone().into_iter().collect();
     assert_eq!(more(&before.1, &after.1), suppression, "suppression");
     if let Some(range) = expect.waited_ms {
-        range.holds("waited_ms", Some(operation.wait_ms));
+        // The provider's instant counts from its answer: on a busy machine the rest of the round has used some of the delay by then.
+        let min = range.min.saturating_sub(BUSY);
+        Range { min, ..range }.holds("waited_ms", Some(operation.wait_ms));
     }
     if let Some(range) = expect.retry_after_ms {
         range.holds("retry_after_ms", told.and_then(|told| told.retry_after_ms));
