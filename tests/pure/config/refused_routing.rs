@@ -3,6 +3,27 @@
 use super::refused::refused;
 use super::with_routing;
 
+// R-S4: the spread of waiters and the size of their room are constants of the code, so no key of the round sets them.
+#[test]
+fn the_spread_and_the_room_of_waiters_are_no_settings() {
+    for key in [
+        "jitter_ms",
+        "jitter_width_ms",
+        "max_waiting",
+        "max_waiting_bytes",
+    ] {
+        let text = with_routing(&format!(
+            "max_target_attempts: 2\nmax_upstream_sends: 4\nexhaustion_retry: {{ max_rounds: 1, max_wait_ms: 10, {key}: 5 }}"
+        ));
+        refused(
+            &text,
+            &[&format!(
+                "rondo.yaml:17:59: routes[0].routing.exhaustion_retry.{key}: unknown key; allowed here: max_rounds, max_wait_ms"
+            )],
+        );
+    }
+}
+
 // R-S1, R-S2
 #[test]
 fn the_second_round_is_one_and_its_wait_is_bounded() {
