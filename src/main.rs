@@ -12,6 +12,7 @@ use rondo::app::catalog::Catalog;
 use rondo::app::daemon;
 use rondo::app::health;
 use rondo::app::server::{self, StartOptions};
+use rondo::app::signals::Signals;
 use rondo::config::{self, Environment, ProcessEnv};
 use rondo::explain::{self, Request};
 use rondo::mock::run_standalone;
@@ -73,6 +74,13 @@ fn run(file: &Path, start: StartOptions) -> ExitCode {
     let Some(background) = runtime() else {
         return ExitCode::FAILURE;
     };
+    let signals = match Signals::install(&background) {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("cannot watch signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let app = match background.block_on(App::load(file.to_owned(), background.handle())) {
         Ok(app) => app,
         Err(error) => {
@@ -80,7 +88,7 @@ fn run(file: &Path, start: StartOptions) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    match server::run(&app, &background, start) {
+    match server::run(&app, &background, signals, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

@@ -11,7 +11,7 @@ pub mod health;
 mod mocks;
 pub mod reload;
 pub mod server;
-mod signals;
+pub mod signals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use super::App;
 use super::admin_service::AdminService;
 use super::drain::Drain;
-use super::signals::{self, StopSignals};
+use super::signals::{self, Signals};
 use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings};
 use crate::proxy::service::DataPlane;
@@ -38,9 +38,6 @@ pub struct StartOptions {
 /// Why the servers cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A handler cannot be installed.
-    #[error("cannot watch signals: {0}")]
-    Signals(std::io::Error),
     /// A certificate cannot be used.
     #[error("server.listen {address}: {what}")]
     Tls {
@@ -107,16 +104,14 @@ fn upgrade_socket(server: &ServerSettings) -> String {
 }
 
 /// Runs until a signal stops it; the process exits inside.
-pub fn run(app: &Arc<App>, background: &Runtime, start: StartOptions) -> Result<(), ServeError> {
+pub fn run(
+    app: &Arc<App>,
+    background: &Runtime,
+    signals: Signals,
+    start: StartOptions,
+) -> Result<(), ServeError> {
     let settings = app.snapshot().server.clone();
-    let (stop, hangups) = {
-        let _runtime = background.enter();
-        let stop = StopSignals::install(app.gateway.around.lifecycle.clone());
-        (
-            stop.map_err(ServeError::Signals)?,
-            signals::hangups().map_err(ServeError::Signals)?,
-        )
-    };
+    let (hangups, stop) = signals.split(app.gateway.around.lifecycle.clone());
     let opt = Opt {
         upgrade: start.upgrade,
         ..Opt::default()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pingora_core::server::{ShutdownSignal, ShutdownSignalWatch};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 
@@ -18,9 +19,38 @@ pub(super) async fn reload_on_hangup(app: Arc<App>, mut hangups: Signal) {
     }
 }
 
-/// The handler of SIGHUP. Installed first thing: without one the signal ends the process.
-pub(super) fn hangups() -> std::io::Result<Signal> {
-    signal(SignalKind::hangup())
+/// The handlers of every signal that the process knows. Installed first thing: until then each of them ends the process, and a reload
+/// that is asked for while the configuration is read would end it too.
+#[derive(Debug)]
+pub struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    quit: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers. What comes from now on is kept until it is asked for.
+    pub fn install(runtime: &Runtime) -> std::io::Result<Signals> {
+        let _runtime = runtime.enter();
+        Ok(Signals {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+        })
+    }
+
+    /// Those that reload, and those that stop.
+    pub(super) fn split(self, lifecycle: Lifecycle) -> (Signal, StopSignals) {
+        let stop = StopSignals {
+            lifecycle,
+            terminate: Mutex::new(self.terminate),
+            interrupt: Mutex::new(self.interrupt),
+            quit: Mutex::new(self.quit),
+        };
+        (self.hangup, stop)
+    }
 }
 
 /// Tells Pingora to stop, and everyone who waits to end the wait first.
@@ -29,17 +59,6 @@ pub(super) struct StopSignals {
     terminate: Mutex<Signal>,
     interrupt: Mutex<Signal>,
     quit: Mutex<Signal>,
-}
-
-impl StopSignals {
-    pub(super) fn install(lifecycle: Lifecycle) -> std::io::Result<StopSignals> {
-        Ok(StopSignals {
-            lifecycle,
-            terminate: Mutex::new(signal(SignalKind::terminate())?),
-            interrupt: Mutex::new(signal(SignalKind::interrupt())?),
-            quit: Mutex::new(signal(SignalKind::quit())?),
-        })
-    }
 }
 
 #[async_trait]

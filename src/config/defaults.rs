@@ -12,6 +12,8 @@ pub const SHUTDOWN_GRACE_MS: u64 = 30_000;
 pub const ROUTE_HEADERS: bool = true;
 /// A client that sends nothing for a minute while its body is awaited has gone.
 pub const CLIENT_READ_TIMEOUT_MS: u64 = 60_000;
+/// A client that takes nothing for a minute is not reading; its upstream should not generate for it.
+pub const CLIENT_WRITE_TIMEOUT_MS: u64 = 60_000;
 /// Longer than the 60 s after which common load balancers drop an idle connection, so that they close first and no request meets a closing one.
 pub const KEEPALIVE_TIMEOUT_MS: u64 = 75_000;
 /// Metrics and the admin page show models, routes and errors: loopback only, unless a token is set.

@@ -60,6 +60,7 @@ fn server(server: &ServerSettings) -> Value {
         "shutdown_grace_ms": millis(server.shutdown_grace),
         "route_headers": server.route_headers,
         "client_read_timeout_ms": millis(server.client_read_timeout),
+        "client_write_timeout_ms": millis(server.client_write_timeout),
         "keepalive_timeout_ms": millis(server.keepalive_timeout),
     })
 }

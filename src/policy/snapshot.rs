@@ -57,6 +57,8 @@ pub struct ServerSettings {
     pub route_headers: bool,
     /// Time for a request head and for each pause inside a request body.
     pub client_read_timeout: Duration,
+    /// Longest time that a client leaves a piece of its answer unread.
+    pub client_write_timeout: Duration,
     /// Idle time of a client connection between requests.
     pub keepalive_timeout: Duration,
 }

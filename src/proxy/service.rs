@@ -308,9 +308,15 @@ impl ProxyHttp for DataPlane {
     async fn request_filter(&self, session: &mut Session, ctx: &mut RequestCtx) -> Result<bool> {
         ctx.open();
         let mut who = self.requester(session);
+        let keepalive = {
+            let config = self.gateway.config.load();
+            let server = &config.snapshot.server;
+            // Without it a client that never reads would keep its operation for ever.
+            session.set_write_timeout(Some(server.client_write_timeout));
+            server.keepalive_timeout
+        };
         // Pingora has judged whether the connection can be kept: by version, framing and its own shutdown. Only the time is ours.
         if session.as_downstream_mut().get_keepalive().is_some() {
-            let keepalive = self.gateway.config.load().snapshot.server.keepalive_timeout;
             session.set_keepalive(Some(keepalive.as_secs().max(1)));
         }
         let path = session.req_header().uri.path();

@@ -129,14 +129,24 @@ async fn an_idle_process_leaves_at_once() {
 #[tokio::test]
 async fn a_terminated_process_finishes_what_it_began() {
     // R-C3
+    for way in [Way::H1Close, Way::H2Close] {
+        finish_what_was_begun(way).await;
+    }
+}
+
+async fn finish_what_was_begun(way: Way) {
     let upstream = provider(
         "models: { wait: { answers: [{ preset: openai.throttle, retry_after: 20 }] } }\nanswers: [{ text: 'one two three', chunks: 3, gap_ms: 700 }]",
     );
     let config = route(&upstream).replace("models: [m]", "models: [m, wait]");
     let mut process = Process::start("shutdown_grace_ms: 60000", &config).await;
     let addr = process.addr;
-    let mut stream = Caller::ask(Way::H1Close, addr, CHAT, &chat_body("m", true)).await;
-    stream.read_to("200 OK").await;
+    let mut stream = Caller::ask(way, addr, CHAT, &chat_body("m", true)).await;
+    // The stream's head: it is committed.
+    match way {
+        Way::H1Close => stream.read_to("200 OK").await,
+        _ => stream.read_to("data:").await,
+    }
     let waiting = tokio::spawn(call(addr, chat("wait")));
     let throttled = |seen: &[rondo::mock::SeenRequest]| {
         seen.iter().any(|seen| {

@@ -1,13 +1,14 @@
 //! Reloads: a whole new snapshot or none, nothing in flight disturbed, and what was learned kept.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rondo::app::reload::Reloaded;
 
 use crate::support::caller::{Caller, Way};
 use crate::support::client::{Connection, call, chat, chat_body};
-use crate::support::process::Process;
-use crate::support::{Rondo, soon};
+use crate::support::process::{Process, config, free_address};
+use crate::support::{Rondo, soon, write_config};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -304,6 +305,45 @@ async fn the_last_content_of_a_burst_wins() {
         .until_logged("needs restart: server.threads", 1)
         .await;
     assert_eq!(connection.call(chat("m")).await.status, 200);
+}
+
+/// A signal that comes while the process still reads its first configuration neither ends it nor is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_during_the_start_is_kept() {
+    // R-C2
+    let (addr, admin) = (free_address(), free_address());
+    let pipe = write_config("");
+    std::fs::remove_file(&pipe).unwrap();
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Opening a pipe for writing returns when the other side has opened it for reading.
+    let open = async || {
+        let pipe = pipe.clone();
+        let opened = move || std::fs::OpenOptions::new().write(true).open(pipe).unwrap();
+        soon(tokio::task::spawn_blocking(opened)).await.unwrap()
+    };
+    let text = |target: &str| {
+        let rest = providers("ok") + &route(&format!("{{ name: {target}, provider: one }}"), "");
+        config(addr, admin, "", &rest) + "ledger: { store: off }\n"
+    };
+    let process = Process::launch(pipe.clone(), addr, admin, &[]);
+    let mut first = open().await;
+    process.signal("HUP");
+    first.write_all(text("first").as_bytes()).unwrap();
+    drop(first);
+    process.until_accepting(true).await;
+    // The reload that was asked for reads the pipe once more.
+    let mut second = open().await;
+    second.write_all(text("second").as_bytes()).unwrap();
+    drop(second);
+    process.until_logged("configuration reloaded", 1).await;
+    let answer = call(addr, chat("m")).await;
+    assert_eq!(answer.header("x-rondo-target"), Some("second"));
 }
 
 /// A key in a file beside the configuration.

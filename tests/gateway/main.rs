@@ -19,6 +19,7 @@ mod flow_cancel;
 mod flow_drain;
 mod flow_limits;
 mod flow_reload;
+mod flow_slow;
 mod health;
 mod hygiene;
 mod memory;

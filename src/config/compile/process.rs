@@ -34,6 +34,7 @@ impl Compiler<'_> {
             shutdown_grace: server.millis("shutdown_grace_ms"),
             route_headers: server.flag("route_headers").unwrap_or_default(),
             client_read_timeout: server.millis("client_read_timeout_ms"),
+            client_write_timeout: server.millis("client_write_timeout_ms"),
             keepalive_timeout: server.millis("keepalive_timeout_ms"),
         }
     }

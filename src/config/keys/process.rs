@@ -57,6 +57,12 @@ pub(super) static SERVER: Shape = shape(
             "Time for a client's request head, and for each pause inside its body; the whole body may take ten times as long.",
         ),
         defaulted(
+            "client_write_timeout_ms",
+            millis(1),
+            Number(preset::CLIENT_WRITE_TIMEOUT_MS),
+            "Longest time that a client leaves a piece of its answer unread; then it counts as gone.",
+        ),
+        defaulted(
             "keepalive_timeout_ms",
             millis(1),
             Number(preset::KEEPALIVE_TIMEOUT_MS),

@@ -187,6 +187,24 @@ impl Rondo {
             "waits and their durations"
         );
 
+        let decided =
+            |decision: &str| sum("attempts_total", &[&format!("decision=\"{decision}\"")]);
+        assert_eq!(
+            sum("failovers_total", &[]),
+            decided("next_target"),
+            "failovers"
+        );
+        assert_eq!(
+            sum("provider_retries_total", &[]),
+            decided("same_target"),
+            "sticky tries"
+        );
+        // A client may leave while its last answer is written.
+        let exhausted = sum("requests_total", &["outcome=\"exhausted\""]);
+        assert!(
+            sum("route_exhaustions_total", &[]) >= exhausted,
+            "exhaustions"
+        );
         let ended = sum("requests_total", &[]);
         assert_eq!(
             ended,
