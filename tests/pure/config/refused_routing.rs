@@ -6,12 +6,7 @@ use super::with_routing;
 // R-S4: the spread of waiters and the size of their room are constants of the code, so no key of the round sets them.
 #[test]
 fn the_spread_and_the_room_of_waiters_are_no_settings() {
-    for key in [
-        "jitter_ms",
-        "jitter_width_ms",
-        "max_waiting",
-        "max_waiting_bytes",
-    ] {
+    for key in ["jitter_ms", "jitter_width_ms", "sleepers", "held_bytes"] {
         let text = with_routing(&format!(
             "max_target_attempts: 2\nmax_upstream_sends: 4\nexhaustion_retry: {{ max_rounds: 1, max_wait_ms: 10, {key}: 5 }}"
         ));
