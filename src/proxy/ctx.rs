@@ -22,13 +22,14 @@ use crate::providers::scan::Scan;
 pub struct RequestCtx {
     observer: Arc<dyn Observer>,
     inflight: InFlight,
-    flight: Option<Flight>,
     /// The operation, once the request has become one.
     pub operation: Option<Operation>,
     /// The attempt that was prepared and not yet taken by its session.
     pub prepared: Option<Arc<AttemptSpec>>,
     /// The answer that ends the operation outside a session.
     pub answer: Option<FinalAnswer>,
+    /// Last, so that it is dropped last: who sees no request in flight sees no held body either.
+    flight: Option<Flight>,
 }
 
 /// An operation with what its attempts are made from.
@@ -61,10 +62,10 @@ impl RequestCtx {
         RequestCtx {
             observer: Arc::clone(&around.observer),
             inflight: around.inflight.clone(),
-            flight: None,
             operation: None,
             prepared: None,
             answer: None,
+            flight: None,
         }
     }
 
