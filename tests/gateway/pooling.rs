@@ -7,7 +7,8 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 
 use crate::support::client::{Connection, chat, post, whole};
-use crate::support::raw::{GOOD, Upstream, json, pause, two};
+use crate::support::frames::{HEADERS, NO_ERROR};
+use crate::support::raw::{GOOD, THROTTLE, Upstream, json, pause, two};
 use crate::support::{Rondo, soon};
 
 const MOCK_OK: &str = "{ adapter: openai, mock: { answers: [ok] } }";
@@ -156,8 +157,7 @@ async fn a_connection_with_half_a_request_is_never_pooled() {
                 "not the beginning of a request: {head}"
             );
             link.count();
-            link.write(&json(status, crate::support::raw::THROTTLE))
-                .await;
+            link.write(&json(status, THROTTLE)).await;
             let mut rest = vec![0; 1 << 16];
             while matches!(link.stream.read(&mut rest).await, Ok(read) if read > 0) {}
         })
@@ -182,7 +182,7 @@ async fn a_connection_with_half_a_request_is_never_pooled() {
 async fn an_early_rejection_without_reading_ends_the_upload() {
     let one = Upstream::start(|mut link| async move {
         if link.head().await.is_some() {
-            link.write(&json(429, crate::support::raw::THROTTLE)).await;
+            link.write(&json(429, THROTTLE)).await;
             std::future::pending::<()>().await;
         }
     })
@@ -194,6 +194,34 @@ async fn an_early_rejection_without_reading_ends_the_upload() {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.header("x-rondo-target"), Some("second"));
     rondo.assert_quiet().await;
+}
+
+// C135: over HTTP/2 a complete answer may be followed by a reset without an error, which only says that the rest of the request is not
+// wanted (RFC 9113 section 8.1). The provider opens no window for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_early_rejection_over_http2_survives_the_reset_after_it() {
+    for (status, wanted) in [("429", 200), ("400", 400)] {
+        let one = Upstream::start(move |mut link| async move {
+            link.greet(&[]).await;
+            while let Some(frame) = link.next_frame().await {
+                if frame.kind == HEADERS {
+                    link.count();
+                    link.answer_h2(frame.stream, status, THROTTLE).await;
+                    link.rst(frame.stream, NO_ERROR).await;
+                }
+            }
+        })
+        .await;
+        let rondo = Rondo::start(&two(&one.provider(", http2: true"), MOCK_OK)).await;
+        let mut client = Connection::h1(rondo.addr).await;
+        for number in 1..=3 {
+            let answer = client.call(post("/v1/chat/completions", large())).await;
+            assert_eq!(answer.status, wanted, "{answer:?}");
+            assert!(wanted == 200 || answer.text() == THROTTLE, "{answer:?}");
+            assert_eq!((one.connections(), one.requests()), (1, number));
+        }
+        rondo.assert_quiet().await;
+    }
 }
 
 // A good answer that begins before the upload has ended does not end the upload.
@@ -333,7 +361,7 @@ async fn a_connection_that_closed_while_idle_is_not_used() {
 #[tokio::test]
 async fn providers_do_not_share_connections() {
     let one = Upstream::start(|mut link| async move {
-        let first = link.answer(429, crate::support::raw::THROTTLE).await;
+        let first = link.answer(429, THROTTLE).await;
         let Some(first) = first else { return };
         let key = |request: &crate::support::raw::Request| {
             request
@@ -342,7 +370,7 @@ async fn providers_do_not_share_connections() {
                 .find(|line| line.starts_with("authorization"))
                 .map(str::to_owned)
         };
-        while let Some(next) = link.answer(429, crate::support::raw::THROTTLE).await {
+        while let Some(next) = link.answer(429, THROTTLE).await {
             assert_eq!((key(&first), &first.body), (key(&next), &next.body));
         }
     })

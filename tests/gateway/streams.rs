@@ -5,104 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
-use tokio::sync::{Mutex, mpsc};
 
 use crate::support::client::{Body, Connection, call, chat_body, post};
 use crate::support::frames::{DATA, END_HEADERS, END_STREAM, HEADERS};
 use crate::support::raw::{RawClient, Upstream, post_text, two, two_with};
+use crate::support::stage::{EVENTS, Stage, Step};
 use crate::support::{Rondo, soon};
 
 const CHAT: &str = "/v1/chat/completions";
 const MOCK_OK: &str = "{ adapter: openai, mock: { answers: [ok] } }";
-const EVENTS: &str =
-    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-
-/// What a staged provider does next.
-enum Step {
-    Bytes(Vec<u8>),
-    /// The proper end.
-    End,
-    /// The connection breaks.
-    Break,
-}
-
-/// A provider whose answers a test writes while the client reads.
-struct Stage {
-    upstream: Upstream,
-    steps: mpsc::UnboundedSender<Step>,
-}
-
-impl Stage {
-    /// Over HTTP/1.1, with this head.
-    async fn h1(head: &'static str) -> Stage {
-        let (steps, receiver) = mpsc::unbounded_channel();
-        let receiver = Arc::new(Mutex::new(receiver));
-        let upstream = Upstream::start(move |mut link| {
-            let receiver = Arc::clone(&receiver);
-            async move {
-                while link.request().await.is_some() {
-                    link.write(head).await;
-                    loop {
-                        match receiver.lock().await.recv().await {
-                            Some(Step::Bytes(bytes)) => {
-                                let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
-                                chunk.extend_from_slice(&bytes);
-                                chunk.extend_from_slice(b"\r\n");
-                                let text = &mut link.stream;
-                                let _ = tokio::io::AsyncWriteExt::write_all(text, &chunk).await;
-                            }
-                            Some(Step::End) => break link.write("0\r\n\r\n").await,
-                            Some(Step::Break) | None => return,
-                        }
-                    }
-                }
-            }
-        })
-        .await;
-        Stage { upstream, steps }
-    }
-
-    /// Over HTTP/2.
-    async fn h2() -> Stage {
-        let (steps, receiver) = mpsc::unbounded_channel();
-        let receiver = Arc::new(Mutex::new(receiver));
-        let upstream = Upstream::start(move |mut link| {
-            let receiver = Arc::clone(&receiver);
-            async move {
-                link.greet(&[]).await;
-                while let Some(stream) = link.stream().await {
-                    link.head_h2(stream, "200", "text/event-stream").await;
-                    loop {
-                        match receiver.lock().await.recv().await {
-                            Some(Step::Bytes(bytes)) => link.frame(DATA, 0, stream, &bytes).await,
-                            Some(Step::End) => {
-                                break link.frame(DATA, END_STREAM, stream, b"").await;
-                            }
-                            Some(Step::Break) | None => return,
-                        }
-                    }
-                }
-            }
-        })
-        .await;
-        Stage { upstream, steps }
-    }
-
-    fn say(&self, text: &str) {
-        self.steps
-            .send(Step::Bytes(text.as_bytes().to_vec()))
-            .unwrap();
-    }
-
-    fn end(&self) {
-        self.steps.send(Step::End).unwrap();
-    }
-
-    fn cut(&self) {
-        self.steps.send(Step::Break).unwrap();
-    }
-}
-
 fn delta(text: &str) -> String {
     format!(
         "data: {{\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":null}}]}}\n\n"
