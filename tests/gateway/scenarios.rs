@@ -334,7 +334,11 @@ async fn play(path: PathBuf) {
         }
     }
     if let Some(outcome) = &expect.outcome {
-        assert_eq!(more(&before.0, &after.0), std::slice::from_ref(outcome), "outcome");
+        assert_eq!(
+            more(&before.0, &after.0),
+            std::slice::from_ref(outcome),
+            "outcome"
+        );
     }
     let suppression: Vec<_> = expect.suppression.clone().into_iter().collect();
     assert_eq!(more(&before.1, &after.1), suppression, "suppression");

@@ -30,6 +30,8 @@ mod providers_streams;
 mod providers_support;
 mod requests_bytes;
 mod requests_errors;
+mod requests_form_properties;
+mod requests_forms;
 mod requests_headers;
 mod requests_paths;
 mod requests_properties;
