@@ -24,6 +24,7 @@ mod model;
 mod providers_answers;
 mod providers_cases;
 mod providers_corpus;
+mod providers_media;
 mod providers_near_misses;
 mod providers_properties;
 mod providers_streams;
