@@ -1,4 +1,7 @@
-//! The API formats that clients speak. A format names the path, the envelope of errors and how a stream begins.
+//! The API formats that clients speak. A format names the path, the form of the body, the envelope of errors and how a stream begins.
+//!
+//! Models of chat serve several formats; those of moderation, images, audio and ranking serve theirs alone. `rerank` has no vendor's
+//! prefix: its shape is common to several providers, and OpenAI is none of them.
 
 use std::fmt;
 
@@ -13,6 +16,22 @@ pub enum Api {
     OpenaiResponses,
     /// `POST /v1/embeddings`
     OpenaiEmbeddings,
+    /// `POST /v1/moderations`
+    OpenaiModerations,
+    /// `POST /v1/images/generations`
+    OpenaiImages,
+    /// `POST /v1/images/edits`, a form
+    OpenaiImageEdits,
+    /// `POST /v1/images/variations`, a form
+    OpenaiImageVariations,
+    /// `POST /v1/audio/speech`
+    OpenaiSpeech,
+    /// `POST /v1/audio/transcriptions`, a form
+    OpenaiTranscriptions,
+    /// `POST /v1/audio/translations`, a form
+    OpenaiTranslations,
+    /// `POST /v1/rerank`
+    Rerank,
     /// `POST /v1/messages`
     AnthropicMessages,
     /// `POST /v1/messages/count_tokens`
@@ -34,11 +53,19 @@ pub enum Family {
 
 impl Api {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Api; 7] = [
+    pub const ALL: [Api; 15] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
         Api::OpenaiEmbeddings,
+        Api::OpenaiModerations,
+        Api::OpenaiImages,
+        Api::OpenaiImageEdits,
+        Api::OpenaiImageVariations,
+        Api::OpenaiSpeech,
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
+        Api::Rerank,
         Api::AnthropicMessages,
         Api::AnthropicCountTokens,
         Api::Gemini,
@@ -51,6 +78,14 @@ impl Api {
             Api::OpenaiCompletions => "openai_completions",
             Api::OpenaiResponses => "openai_responses",
             Api::OpenaiEmbeddings => "openai_embeddings",
+            Api::OpenaiModerations => "openai_moderations",
+            Api::OpenaiImages => "openai_images",
+            Api::OpenaiImageEdits => "openai_image_edits",
+            Api::OpenaiImageVariations => "openai_image_variations",
+            Api::OpenaiSpeech => "openai_speech",
+            Api::OpenaiTranscriptions => "openai_transcriptions",
+            Api::OpenaiTranslations => "openai_translations",
+            Api::Rerank => "rerank",
             Api::AnthropicMessages => "anthropic_messages",
             Api::AnthropicCountTokens => "anthropic_count_tokens",
             Api::Gemini => "gemini",
@@ -68,14 +103,41 @@ impl Api {
             Api::OpenaiChat
             | Api::OpenaiCompletions
             | Api::OpenaiResponses
-            | Api::OpenaiEmbeddings => Family::Openai,
+            | Api::OpenaiEmbeddings
+            | Api::OpenaiModerations
+            | Api::OpenaiImages
+            | Api::OpenaiImageEdits
+            | Api::OpenaiImageVariations
+            | Api::OpenaiSpeech
+            | Api::OpenaiTranscriptions
+            | Api::OpenaiTranslations
+            | Api::Rerank => Family::Openai,
             Api::AnthropicMessages | Api::AnthropicCountTokens => Family::Anthropic,
             Api::Gemini => Family::Gemini,
         }
     }
 
-    const fn bit(self) -> u16 {
-        1 << (self as u16)
+    /// Whether the body is `multipart/form-data`, with the model in a field of the form.
+    pub const fn is_form(self) -> bool {
+        matches!(
+            self,
+            Api::OpenaiImageEdits
+                | Api::OpenaiImageVariations
+                | Api::OpenaiTranscriptions
+                | Api::OpenaiTranslations
+        )
+    }
+
+    /// Whether models of this format serve no other task: a route of chat models never sees such a request.
+    pub const fn is_specialised(self) -> bool {
+        matches!(
+            self,
+            Api::OpenaiModerations | Api::OpenaiImages | Api::OpenaiSpeech | Api::Rerank
+        ) || self.is_form()
+    }
+
+    const fn bit(self) -> u32 {
+        1 << (self as u32)
     }
 }
 
@@ -87,7 +149,7 @@ impl fmt::Display for Api {
 
 /// The API formats that one provider speaks natively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ApiSet(u16);
+pub struct ApiSet(u32);
 
 impl ApiSet {
     /// No format.
@@ -101,6 +163,11 @@ impl ApiSet {
             rest = tail;
         }
         ApiSet(bits)
+    }
+
+    /// The formats of both sets.
+    pub const fn and(self, other: ApiSet) -> ApiSet {
+        ApiSet(self.0 | other.0)
     }
 
     /// Whether the format is in the set.

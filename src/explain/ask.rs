@@ -14,7 +14,7 @@ use crate::providers::client_headers;
 use crate::providers::envelope::GatewayError;
 use crate::providers::inbound::GeminiVerb;
 use crate::providers::planning;
-use crate::providers::scan::{Scan, scan};
+use crate::providers::scan::{self, Scan};
 
 /// A header of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,11 +114,20 @@ pub(super) fn read(
         Some(api) => (api, Because::Given),
         None => choose(speaks, request.body),
     };
+    let get = |name: &str| {
+        let found = request.headers.iter().find(|header| header.name == name);
+        found.map(|header| header.value.as_bytes())
+    };
     let scanned = match request.body {
-        Some(body) => Some(scan(api, body).map_err(|error| {
-            let (what, code) = (error.to_string(), GatewayError::from(error).code().label());
-            Unexplained::Body { code, what }
-        })?),
+        Some(body) => {
+            let guessed = form_type(body);
+            let content_type = get("content-type").or(guessed.as_deref());
+            let scanned = scan::read(api, content_type, body);
+            Some(scanned.map_err(|error| {
+                let (what, code) = (error.to_string(), GatewayError::from(error).code().label());
+                Unexplained::Body { code, what }
+            })?)
+        }
         None => None,
     };
     let stream = request.stream || scanned.as_ref().is_some_and(|scan| scan.stream);
@@ -127,10 +136,6 @@ pub(super) fn read(
     } else {
         GeminiVerb::GenerateContent
     });
-    let get = |name: &str| {
-        let found = request.headers.iter().find(|header| header.name == name);
-        found.map(|header| header.value.as_bytes())
-    };
     let unnamed;
     let facts = match &scanned {
         Some(scan) => scan,
@@ -165,6 +170,13 @@ fn api_names_model(api: Api, named: &str, wanted: &str) -> bool {
         Family::Openai | Family::Anthropic => named,
     };
     named != wanted
+}
+
+/// The content type of a form whose first line is its boundary, for a file that comes without the header.
+fn form_type(body: &[u8]) -> Option<Vec<u8>> {
+    let line = body.split(|byte| *byte == b'\n').next()?;
+    let boundary = line.trim_ascii_end().strip_prefix(b"--")?;
+    Some([b"multipart/form-data; boundary=\"", boundary, b"\""].concat())
 }
 
 /// The scan of a body that says nothing.

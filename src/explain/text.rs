@@ -170,7 +170,11 @@ fn excluded(out: &mut String, entry: &Excluded) -> fmt::Result {
         entry.reason.sentence()
     )?;
     if entry.label() == "api_format" {
-        writeln!(out, "     it speaks {}", entry.speaks.join(", "))?;
+        // Three of the longest labels fill a line.
+        for (index, labels) in entry.speaks.chunks(3).enumerate() {
+            let says = if index == 0 { "it speaks" } else { "         " };
+            writeln!(out, "     {says} {}", labels.join(", "))?;
+        }
     }
     Ok(())
 }

@@ -21,6 +21,22 @@ pub enum Surface {
     Responses,
     /// `…/embeddings`
     Embeddings,
+    /// `…/rerank`
+    Rerank,
+    /// `…/moderations`
+    Moderations,
+    /// `…/images/generations`
+    Images,
+    /// `…/images/edits`
+    ImageEdits,
+    /// `…/images/variations`
+    ImageVariations,
+    /// `…/audio/speech`
+    Speech,
+    /// `…/audio/transcriptions`
+    Transcriptions,
+    /// `…/audio/translations`
+    Translations,
     /// `…/messages`
     Messages,
     /// `…/messages/count_tokens`
@@ -57,11 +73,19 @@ impl Surface {
             Some("batchEmbedContents") => return Surface::BatchEmbedContents,
             _ => {}
         }
-        const ENDINGS: [(&str, Surface); 6] = [
+        const ENDINGS: [(&str, Surface); 14] = [
             ("/chat/completions", Surface::Chat),
             ("/completions", Surface::Completions),
             ("/responses", Surface::Responses),
             ("/embeddings", Surface::Embeddings),
+            ("/rerank", Surface::Rerank),
+            ("/moderations", Surface::Moderations),
+            ("/images/generations", Surface::Images),
+            ("/images/edits", Surface::ImageEdits),
+            ("/images/variations", Surface::ImageVariations),
+            ("/audio/speech", Surface::Speech),
+            ("/audio/transcriptions", Surface::Transcriptions),
+            ("/audio/translations", Surface::Translations),
             ("/messages", Surface::Messages),
             ("/messages/count_tokens", Surface::CountTokens),
         ];
@@ -78,6 +102,14 @@ impl Surface {
             | Surface::Completions
             | Surface::Responses
             | Surface::Embeddings
+            | Surface::Rerank
+            | Surface::Moderations
+            | Surface::Images
+            | Surface::ImageEdits
+            | Surface::ImageVariations
+            | Surface::Speech
+            | Surface::Transcriptions
+            | Surface::Translations
             | Surface::Other => Family::Openai,
             Surface::Messages | Surface::CountTokens => Family::Anthropic,
             Surface::Generate
@@ -99,7 +131,7 @@ fn asks_for_events(query: Option<&str>) -> bool {
 pub struct Ask<'a> {
     /// The operation.
     pub surface: Surface,
-    /// The model in the body, or in the path for Gemini; empty when there is none.
+    /// The model in the body or its form, or in the path for Gemini; empty when there is none.
     pub model: Cow<'a, str>,
     /// Whether the answer is to be a stream of events.
     pub stream: bool,
@@ -107,6 +139,8 @@ pub struct Ask<'a> {
     pub tool: Option<String>,
     /// How many requests a batch holds.
     pub batch: usize,
+    /// Whether the answer is to be bare text.
+    pub is_text: bool,
     /// Bytes of the body.
     pub body_len: usize,
 }
@@ -124,10 +158,16 @@ struct Shape {
 }
 
 impl<'a> Ask<'a> {
-    /// Reads a request. A body that is not a JSON object asks for nothing in particular.
+    /// Reads a request. A body that is neither a JSON object nor a form asks for nothing in particular.
     pub fn read(path: &'a str, query: Option<&str>, body: &[u8]) -> Ask<'a> {
         let surface = Surface::of(path, query);
-        let shape = serde_json::from_slice::<Shape>(body).unwrap_or_default();
+        let mut shape = serde_json::from_slice::<Shape>(body).unwrap_or_default();
+        let mut is_text = false;
+        if body.starts_with(b"--") {
+            shape.model = form_field(body, "model");
+            shape.stream = form_field(body, "stream").map(|value| value == "true");
+            is_text = form_field(body, "response_format").is_some_and(|value| value == "text");
+        }
         let model = shape.model.map(Cow::Owned);
         Ask {
             surface,
@@ -137,9 +177,19 @@ impl<'a> Ask<'a> {
             stream: shape.stream.unwrap_or(false) || surface == Surface::StreamEvents,
             tool: shape.tools.as_ref().and_then(first_tool),
             batch: shape.requests.len(),
+            is_text,
             body_len: body.len(),
         }
     }
+}
+
+/// The value of a field of a form, read as simply as can be: the line after the blank one after its name.
+fn form_field(body: &[u8], name: &str) -> Option<String> {
+    let head = format!("\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    let start = memchr::memmem::find(body, head.as_bytes())? + head.len();
+    let rest = body.get(start..)?;
+    let end = memchr::memchr(b'\r', rest)?;
+    String::from_utf8(rest.get(..end)?.to_vec()).ok()
 }
 
 /// The `{model}` of `…/models/{model}:verb`.

@@ -15,7 +15,8 @@ use crate::core::class::Class;
 
 const DELAYS: &[DelaySource] = &[DelaySource::MillisHeader("x-ms-retry-after-ms")];
 
-/// A server that speaks OpenAI's formats.
+/// A server that speaks OpenAI's formats, and the common one for ranking. Which of them it has, its operator knows: a format that it lacks is
+/// answered by the server itself.
 pub static OPENAI: Adapter = Adapter {
     name: "openai_compatible",
     speaks: ApiSet::of(&[
@@ -23,6 +24,14 @@ pub static OPENAI: Adapter = Adapter {
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
         Api::OpenaiEmbeddings,
+        Api::OpenaiModerations,
+        Api::OpenaiImages,
+        Api::OpenaiImageEdits,
+        Api::OpenaiImageVariations,
+        Api::OpenaiSpeech,
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
+        Api::Rerank,
     ]),
     default_base_url: None,
     auth: AuthScheme::Bearer,

@@ -50,7 +50,16 @@ pub fn meaning(api: Api, event: Event<'_>) -> Meaning {
         Api::OpenaiResponses => responses(event.data),
         Api::AnthropicMessages => messages(event.data),
         Api::Gemini => gemini(event.data),
-        Api::OpenaiEmbeddings | Api::AnthropicCountTokens => Meaning::Output,
+        Api::OpenaiImages
+        | Api::OpenaiImageEdits
+        | Api::OpenaiSpeech
+        | Api::OpenaiTranscriptions
+        | Api::OpenaiTranslations => media(event.data),
+        Api::OpenaiEmbeddings
+        | Api::OpenaiModerations
+        | Api::OpenaiImageVariations
+        | Api::Rerank
+        | Api::AnthropicCountTokens => Meaning::Output,
     }
 }
 
@@ -142,6 +151,15 @@ fn responses(event: &Value) -> Meaning {
                 Some(_) | None => Meaning::Finished,
             }
         }
+        Some(_) | None => Meaning::Output,
+    }
+}
+
+/// Streams of images, speech and transcripts have no preamble; their last event says that it is.
+fn media(event: &Value) -> Meaning {
+    match text_at(event, &["type"]) {
+        Some("keepalive") => Meaning::Nothing,
+        Some(name) if name.ends_with(".completed") || name.ends_with(".done") => Meaning::Finished,
         Some(_) | None => Meaning::Output,
     }
 }

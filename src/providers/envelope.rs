@@ -27,7 +27,7 @@ pub enum GatewayCode {
     RequestTooLarge,
     /// The request is not acceptable for another reason.
     InvalidRequest,
-    /// The body is not one JSON object.
+    /// The body is not one JSON object, although the path wants one.
     InvalidJson,
     /// The body names no model.
     ModelMissing,
@@ -219,6 +219,8 @@ impl From<ScanError> for GatewayError {
             ScanError::ModelNotString
             | ScanError::ModelInvalid
             | ScanError::TooManyModels
+            | ScanError::NotForm { .. }
+            | ScanError::NoBoundary
             | ScanError::TooDeep => GatewayCode::InvalidRequest,
         };
         GatewayError::new(code, &error.to_string())
@@ -242,7 +244,18 @@ pub fn stream_error_event(api: Api, error: &GatewayError, request_id: &str) -> B
                 envelope(api.family(), error, request_id)
             )
         }
-        Api::OpenaiChat | Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Gemini => {
+        Api::OpenaiChat
+        | Api::OpenaiCompletions
+        | Api::OpenaiEmbeddings
+        | Api::OpenaiModerations
+        | Api::OpenaiImages
+        | Api::OpenaiImageEdits
+        | Api::OpenaiImageVariations
+        | Api::OpenaiSpeech
+        | Api::OpenaiTranscriptions
+        | Api::OpenaiTranslations
+        | Api::Rerank
+        | Api::Gemini => {
             format!("data: {}\n\n", envelope(api.family(), error, request_id))
         }
     };

@@ -13,7 +13,13 @@ use crate::core::class::Class;
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
     name: "groq",
-    speaks: ApiSet::of(&[Api::OpenaiChat, Api::OpenaiResponses]),
+    speaks: ApiSet::of(&[
+        Api::OpenaiChat,
+        Api::OpenaiResponses,
+        Api::OpenaiSpeech,
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
+    ]),
     default_base_url: Some("https://api.groq.com/openai/v1"),
     auth: AuthScheme::Bearer,
     framing: Framing::EventStream,

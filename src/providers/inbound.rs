@@ -2,6 +2,10 @@
 //!
 //! Not here: headers that carry limits (`client_headers`), routes. Invariant: only the documented paths are operations; a
 //! path of one is answered 405 for other methods, and everything else is 404.
+//!
+//! That includes paths to what a provider has stored: `/v1/responses/{id}` and its `/cancel`, `/v1/files`, `/v1/batches`, `/v1/uploads`,
+//! `/v1/threads`, `/v1/vector_stores`, `/v1/conversations`, `/v1/containers`. Such a thing exists in one account of one provider,
+//! and neither the path nor a body names a model that could tell which (R-S7): a guess might read or delete what is another's.
 
 use std::borrow::Cow;
 
@@ -184,6 +188,14 @@ fn openai_api(path: &str) -> Option<Api> {
         "/v1/completions" => Some(Api::OpenaiCompletions),
         "/v1/responses" => Some(Api::OpenaiResponses),
         "/v1/embeddings" => Some(Api::OpenaiEmbeddings),
+        "/v1/moderations" => Some(Api::OpenaiModerations),
+        "/v1/images/generations" => Some(Api::OpenaiImages),
+        "/v1/images/edits" => Some(Api::OpenaiImageEdits),
+        "/v1/images/variations" => Some(Api::OpenaiImageVariations),
+        "/v1/audio/speech" => Some(Api::OpenaiSpeech),
+        "/v1/audio/transcriptions" => Some(Api::OpenaiTranscriptions),
+        "/v1/audio/translations" => Some(Api::OpenaiTranslations),
+        "/v1/rerank" => Some(Api::Rerank),
         _ => None,
     }
 }

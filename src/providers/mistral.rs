@@ -12,7 +12,12 @@ use crate::core::class::Class;
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
     name: "mistral",
-    speaks: ApiSet::of(&[Api::OpenaiChat, Api::OpenaiEmbeddings]),
+    speaks: ApiSet::of(&[
+        Api::OpenaiChat,
+        Api::OpenaiEmbeddings,
+        Api::OpenaiModerations,
+        Api::OpenaiTranscriptions,
+    ]),
     default_base_url: Some("https://api.mistral.ai"),
     auth: AuthScheme::Bearer,
     framing: Framing::EventStream,

@@ -10,8 +10,10 @@
 pub mod binding;
 pub mod client_headers;
 pub mod envelope;
+mod form_header;
 pub mod inbound;
 pub mod models_list;
+pub mod multipart;
 pub mod outbound;
 pub mod outbound_headers;
 pub mod planning;

@@ -1,4 +1,4 @@
-//! OpenAI: chat completions, completions, responses and embeddings share one envelope and one table.
+//! OpenAI: all of its formats, from chat completions to transcriptions, share one envelope and one table.
 //!
 //! A certificate rests on `error.code` together with `error.type`. The spend codes keep the type `insufficient_quota` and a throttling
 //! status, so they are denied by code first. A request larger than the whole limit keeps the throttle's code although no wait helps.
@@ -32,6 +32,13 @@ pub static ADAPTER: Adapter = Adapter {
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
         Api::OpenaiEmbeddings,
+        Api::OpenaiModerations,
+        Api::OpenaiImages,
+        Api::OpenaiImageEdits,
+        Api::OpenaiImageVariations,
+        Api::OpenaiSpeech,
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
     ]),
     default_base_url: Some("https://api.openai.com"),
     auth: AuthScheme::Bearer,

@@ -75,7 +75,12 @@ pub fn splice(body: &Bytes, scan: &Scan, model: &str) -> Segments {
     if wanted == named && !scan.model_spans.differ() {
         return Segments::whole(body.clone());
     }
-    let replacement = json_string(&wanted);
+    let replacement = if scan.api.is_form() {
+        // The value of a field is plain. A boundary can begin only behind a line break, and the configuration allows none in a name.
+        Bytes::copy_from_slice(wanted.as_bytes())
+    } else {
+        json_string(&wanted)
+    };
     let parts = Vec::with_capacity(2 * scan.model_spans.len() + 1);
     let mut segments = Segments { parts, len: 0 };
     let mut kept = 0;
@@ -151,6 +156,14 @@ pub fn upstream_path(parts: &PathParts<'_>) -> String {
         Api::OpenaiCompletions => path.push_str("/completions"),
         Api::OpenaiResponses => path.push_str("/responses"),
         Api::OpenaiEmbeddings => path.push_str("/embeddings"),
+        Api::OpenaiModerations => path.push_str("/moderations"),
+        Api::OpenaiImages => path.push_str("/images/generations"),
+        Api::OpenaiImageEdits => path.push_str("/images/edits"),
+        Api::OpenaiImageVariations => path.push_str("/images/variations"),
+        Api::OpenaiSpeech => path.push_str("/audio/speech"),
+        Api::OpenaiTranscriptions => path.push_str("/audio/transcriptions"),
+        Api::OpenaiTranslations => path.push_str("/audio/translations"),
+        Api::Rerank => path.push_str("/rerank"),
         Api::AnthropicMessages => path.push_str("/messages"),
         Api::AnthropicCountTokens => path.push_str("/messages/count_tokens"),
         Api::Gemini => push_gemini(

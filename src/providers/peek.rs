@@ -1,13 +1,15 @@
 //! Looks at the beginning of a good answer until it is known whether it may be committed.
 //!
 //! Not here: the bounds in bytes and time, which the caller keeps. Invariants: at a bound it commits (fail open, R-A4); comments, pings,
-//! blank lines and preamble prove nothing; an answer that ends before it says anything is ambiguous.
+//! blank lines and preamble prove nothing; an answer that ends before it says anything is ambiguous. Sound, images and other bytes that
+//! are no text commit with the first of them, whatever it is, and a transcript of silence may be empty.
 
 use super::adapter::Adapter;
 use super::answer::{RequestTraits, ResponseHead, Verdict};
 use super::classify;
 use super::json_envelope;
 use super::stream::{Progress, StreamWatch};
+use crate::core::api::Api;
 
 /// What to do with the beginning of a good answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,12 @@ pub fn peek(
             Progress::Failed(verdict) => Peek::Error(verdict),
         }
     } else {
-        peek_body(adapter, prefix, rest)
+        match plain(traits.api, head) {
+            Some(Plain::Bytes) if !prefix.is_empty() => Peek::Commit,
+            Some(Plain::Transcript) if !prefix.is_empty() || rest == Rest::Ended => Peek::Commit,
+            Some(Plain::Bytes | Plain::Transcript) => Peek::NeedMore,
+            None => peek_body(adapter, prefix, rest),
+        }
     };
     settle(found, rest)
 }
@@ -71,11 +78,33 @@ pub fn settle(found: Peek, rest: Rest) -> Peek {
 
 /// Whether the answer is read as a stream of events. A stream that was asked for may still be answered by one JSON body.
 pub fn is_stream(traits: &RequestTraits, head: &ResponseHead<'_>) -> bool {
-    use crate::core::api::Api;
     match head.media_type().as_deref() {
         Some("text/event-stream") => true,
         Some("application/json") => traits.stream && traits.api == Api::Gemini,
         Some(_) | None => traits.stream,
+    }
+}
+
+/// A body that can be nothing but the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    /// Sound, an image or the like.
+    Bytes,
+    /// The text of a recording.
+    Transcript,
+}
+
+fn plain(api: Api, head: &ResponseHead<'_>) -> Option<Plain> {
+    let media = head.media_type()?;
+    let (kind, _) = media.split_once('/')?;
+    let hears = matches!(api, Api::OpenaiTranscriptions | Api::OpenaiTranslations);
+    match kind {
+        "audio" | "image" | "video" => Some(Plain::Bytes),
+        _ if media == "application/octet-stream" => Some(Plain::Bytes),
+        // Subtitles are texts, too.
+        "text" if hears && media != "text/html" => Some(Plain::Transcript),
+        _ if hears && media == "application/x-subrip" => Some(Plain::Transcript),
+        _ => None,
     }
 }
 

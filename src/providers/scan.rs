@@ -1,8 +1,8 @@
 //! One pass over a request body: the model and where it stands, whether a stream is asked for, what binds the operation to a
 //! provider and whether the provider may act on its own.
 //!
-//! Not here: JSON values. Nothing is built, nothing is recursive, and strings are skipped unread. Structure is checked
-//! (balance, commas, terminated strings, numbers), so that every span is what a provider's parser sees.
+//! Not here: forms, which [`multipart`] reads, and JSON values. Nothing is built, nothing is recursive, and strings are skipped
+//! unread. Structure is checked (balance, commas, terminated strings, numbers), so that every span is what a provider's parser sees.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::binding::{self, Binding};
 use super::inbound::is_model_name;
+use super::multipart;
 use super::scan_rules::{self, ItemKind, Place, Role};
 use super::scan_token::{Content, Cursor, Text, Value};
 use crate::core::api::{Api, Family};
@@ -41,7 +42,7 @@ pub struct Scan {
     pub side_effects: bool,
 }
 
-/// The string tokens, quotes included, that name the model; in the order of the body.
+/// What names the model, in the order of the body: string tokens with their quotes, or the values of a form.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelSpans {
     spans: Vec<Range<usize>>,
@@ -69,11 +70,26 @@ impl ModelSpans {
         self.differ
     }
 
-    fn push(&mut self, span: Range<usize>, max: usize) -> Result<(), ScanError> {
+    /// Takes a place that names a model, one of at most `max`. `model` is what was named before, and is what is named now.
+    pub(super) fn take(
+        &mut self,
+        model: &mut Option<Box<str>>,
+        name: &str,
+        span: Range<usize>,
+        max: usize,
+    ) -> Result<(), ScanError> {
+        if name.is_empty() {
+            return Err(ScanError::NoModel);
+        }
+        if !is_model_name(name) {
+            return Err(ScanError::ModelInvalid);
+        }
         if self.spans.len() >= max {
             return Err(ScanError::TooManyModels);
         }
         self.spans.push(span);
+        self.differ |= model.as_deref().is_some_and(|before| before != name);
+        *model = Some(name.into());
         Ok(())
     }
 }
@@ -101,12 +117,32 @@ pub enum ScanError {
     /// The model stands there more often than [`MODEL_SPANS_MAX`], in a Gemini body [`BATCH_MODEL_SPANS_MAX`].
     #[error("the body names the model too often")]
     TooManyModels,
+    /// It is no form.
+    #[error("the body is not valid multipart/form-data: {what} at byte {offset}")]
+    NotForm {
+        /// Where reading stopped.
+        offset: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The content type is not that of a form, or does not say where its parts begin.
+    #[error("the content type must be multipart/form-data with one boundary")]
+    NoBoundary,
     /// Containers nest deeper than [`DEPTH_MAX`].
     #[error("the body nests deeper than {DEPTH_MAX} levels")]
     TooDeep,
 }
 
-/// Scans a body.
+/// Scans the body of a request: the form of a path that takes forms, the JSON of any other.
+pub fn read(api: Api, content_type: Option<&[u8]>, body: &[u8]) -> Result<Scan, ScanError> {
+    if api.is_form() {
+        multipart::scan(api, content_type, body)
+    } else {
+        scan(api, body)
+    }
+}
+
+/// Scans a JSON body.
 pub fn scan(api: Api, body: &[u8]) -> Result<Scan, ScanError> {
     let mut scanner = Scanner::new(api, body);
     scanner.document()?;
@@ -346,21 +382,12 @@ impl<'a> Scanner<'a> {
             return Err(ScanError::ModelNotString);
         };
         let name = text.decode().ok_or(ScanError::ModelInvalid)?;
-        if name.is_empty() {
-            return Err(ScanError::NoModel);
-        }
-        if !is_model_name(&name) {
-            return Err(ScanError::ModelInvalid);
-        }
         let max = match self.api.family() {
             Family::Gemini => BATCH_MODEL_SPANS_MAX,
             Family::Openai | Family::Anthropic => MODEL_SPANS_MAX,
         };
-        self.spans.push(text.span.clone(), max)?;
-        let differs = self.model.as_deref().is_some_and(|before| before != name);
-        self.spans.differ |= differs;
-        self.model = Some(name.into());
-        Ok(())
+        self.spans
+            .take(&mut self.model, &name, text.span.clone(), max)
     }
 
     fn bind_if(&mut self, bound: bool, binding: Binding) {

@@ -192,7 +192,11 @@ fn openai_root(api: Api, key: &[u8]) -> Option<Role> {
         b"context" if api == Api::OpenaiCompletions => Role::Bind(Binding::Server),
         b"conversation" | b"thread" => Role::Conversation,
         b"container" => Role::Container,
-        b"background" | b"plugins" => Role::Runs,
+        // Of an image it is the colour behind it.
+        b"background" if !api.is_specialised() => Role::Runs,
+        b"plugins" => Role::Runs,
+        // What is ranked is the user's own, and so are the keys of documents that are objects.
+        b"query" | b"documents" if api == Api::Rerank => Role::Pass(Place::Free),
         b"web_search_options" | b"search_parameters" => Role::Enables,
         _ => return None,
     })

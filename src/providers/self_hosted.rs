@@ -37,7 +37,11 @@ const NUMBERED: Envelope = Envelope {
 /// vLLM.
 pub static VLLM: Adapter = Adapter {
     name: "vllm",
-    speaks: OPENAI_AND_MESSAGES,
+    speaks: OPENAI_AND_MESSAGES.and(ApiSet::of(&[
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
+        Api::Rerank,
+    ])),
     default_base_url: None,
     auth: AuthScheme::Bearer,
     framing: Framing::EventStream,
@@ -70,7 +74,7 @@ fn is_no_engine_error(body: &Value) -> bool {
 /// SGLang.
 pub static SGLANG: Adapter = Adapter {
     name: "sglang",
-    speaks: OPENAI_AND_MESSAGES,
+    speaks: OPENAI_AND_MESSAGES.and(ApiSet::of(&[Api::OpenaiTranscriptions, Api::Rerank])),
     default_base_url: None,
     auth: AuthScheme::Bearer,
     framing: Framing::EventStream,
@@ -199,7 +203,7 @@ const OLLAMA_RULES: &[Rule] = &[
 /// llama.cpp's server.
 pub static LLAMA_CPP: Adapter = Adapter {
     name: "llama_cpp",
-    speaks: OPENAI_AND_MESSAGES,
+    speaks: OPENAI_AND_MESSAGES.and(ApiSet::of(&[Api::Rerank])),
     default_base_url: Some("http://127.0.0.1:8080"),
     auth: AuthScheme::Bearer,
     framing: Framing::EventStream,

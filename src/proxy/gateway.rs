@@ -29,7 +29,7 @@ use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice, upstream_path};
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
 use crate::providers::planning;
-use crate::providers::scan::{Scan, scan};
+use crate::providers::scan::{self, Scan};
 
 /// Everything that requests share.
 pub struct Gateway {
@@ -69,8 +69,9 @@ impl Gateway {
         }
         let held = self.read_body(session, &config).await?;
         let upload = self.around.clock.mono().since(who.started.mono);
-        let scan =
-            scan(asked.api, &held.bytes).map_err(|e| Refused::with(GatewayError::from(e)))?;
+        let content_type = value(&session.req_header().headers, "content-type");
+        let scan = scan::read(asked.api, content_type, &held.bytes)
+            .map_err(|e| Refused::with(GatewayError::from(e)))?;
         let model = match (&asked.path_model, &scan.model) {
             (Some(model), _) => model.as_ref().into(),
             (None, Some(model)) => model.clone(),

@@ -24,6 +24,7 @@ mod health;
 mod hygiene;
 mod memory;
 mod mock;
+mod more_apis;
 mod pooling;
 mod protocols;
 mod rounds;

@@ -489,6 +489,29 @@ fn a_body_with_another_model_is_noted() {
 }
 
 #[test]
+fn a_form_is_read_with_its_header_or_by_its_first_line() {
+    let body = "--B\r\nContent-Disposition: form-data; name=\"file_id\"\r\n\r\nfile-1\r\n--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ngpt-5\r\n--B--\r\n";
+    let asking = PLAIN.api(Api::OpenaiTranscriptions).body(body);
+    let headers = ["content-type: multipart/form-data; boundary=B"];
+    for asking in [asking, asking.headers(&headers)] {
+        told!("", asking, {
+            "/request/api": "openai_transcriptions",
+            "/request/body_model": "gpt-5",
+            "/request/binding": "file",
+        });
+    }
+    let other = ["content-type: application/json"];
+    let refused = try_explained(&snapshot(""), asking.headers(&other)).unwrap_err();
+    assert!(matches!(
+        refused,
+        Unexplained::Body {
+            code: "invalid_request",
+            ..
+        }
+    ));
+}
+
+#[test]
 fn headers_are_read_as_they_are_typed() {
     assert!(Header::parse("X-Request-Timeout-Ms:5").is_ok());
     for wrong in ["", "no colon", ": value", "two words: value"] {

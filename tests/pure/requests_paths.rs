@@ -1,6 +1,6 @@
 //! Request lines: which operation a client asks for, and the path at a target.
 
-use rondo::core::api::{Api, Family};
+use rondo::core::api::{Api, ApiSet, Family};
 use rondo::providers::inbound::{
     GeminiVerb, Inbound, Operation, Sent, Version, family_of, recognise,
 };
@@ -34,12 +34,30 @@ fn sent(api: Api, verb: Option<GeminiVerb>, base_path: &str, model: &str, query:
 }
 
 #[test]
+fn every_format_stands_at_its_own_place() {
+    for (index, api) in Api::ALL.into_iter().enumerate() {
+        assert_eq!(api as usize, index);
+        assert_eq!(Api::from_label(api.label()), Some(api));
+        let others = ApiSet::of(&[api]).and(ApiSet::of(&[Api::OpenaiChat]));
+        assert!(others.contains(api) && others.iter().count() <= 2);
+    }
+}
+
+#[test]
 fn every_documented_path_is_recognised() {
     let cases = [
         ("/v1/chat/completions", Api::OpenaiChat),
         ("/v1/completions", Api::OpenaiCompletions),
         ("/v1/responses", Api::OpenaiResponses),
         ("/v1/embeddings", Api::OpenaiEmbeddings),
+        ("/v1/moderations", Api::OpenaiModerations),
+        ("/v1/images/generations", Api::OpenaiImages),
+        ("/v1/images/edits", Api::OpenaiImageEdits),
+        ("/v1/images/variations", Api::OpenaiImageVariations),
+        ("/v1/audio/speech", Api::OpenaiSpeech),
+        ("/v1/audio/transcriptions", Api::OpenaiTranscriptions),
+        ("/v1/audio/translations", Api::OpenaiTranslations),
+        ("/v1/rerank", Api::Rerank),
         ("/v1/messages", Api::AnthropicMessages),
         ("/v1/messages/count_tokens", Api::AnthropicCountTokens),
     ];
@@ -55,7 +73,10 @@ fn every_documented_path_is_recognised() {
             Inbound::MethodNotAllowed { allow: "POST" },
             "{path}"
         );
+        // What a client asks for at the gateway is what the gateway asks for at a target.
+        assert_eq!(sent(api, None, "", "m", ""), path);
     }
+    assert_eq!(cases.len() + 1, Api::ALL.len());
     assert_eq!(recognise("GET", "/v1/models"), Inbound::ListModels);
     assert_eq!(
         recognise("POST", "/v1/models"),
@@ -134,6 +155,17 @@ fn other_paths_are_not_found() {
         "/V1/chat/completions",
         "/v1/chat%2Fcompletions",
         "/v1/responses/resp_1",
+        "/v1/responses/resp_1/cancel",
+        "/v1/responses/compact",
+        "/v1/files",
+        "/v1/files/file-1",
+        "/v1/batches",
+        "/v1/threads/thread_1/runs",
+        "/v1/vector_stores",
+        "/v1/conversations/conv_1",
+        "/v1/images",
+        "/v1/audio",
+        "/v2/rerank",
         "/v1/messages/batches",
         "/v1beta/models",
         "/v1beta/models/m",
@@ -199,6 +231,12 @@ fn the_version_of_a_base_is_not_doubled() {
         ("/my-v1", Api::OpenaiChat, "/my-v1/v1/chat/completions"),
         ("/vault", Api::OpenaiChat, "/vault/v1/chat/completions"),
         ("/v", Api::OpenaiChat, "/v/v1/chat/completions"),
+        ("/v2", Api::Rerank, "/v2/rerank"),
+        (
+            "/openai/v1",
+            Api::OpenaiTranscriptions,
+            "/openai/v1/audio/transcriptions",
+        ),
         (
             "/anthropic",
             Api::AnthropicMessages,

@@ -62,7 +62,8 @@ fn text(value: &Value, pretty: bool) -> Bytes {
 }
 
 fn api() -> impl Strategy<Value = Api> {
-    prop::sample::select(Api::ALL.to_vec())
+    let json = Api::ALL.into_iter().filter(|api| !api.is_form());
+    prop::sample::select(json.collect::<Vec<_>>())
 }
 
 proptest! {

@@ -176,15 +176,17 @@ impl Compiler<'_> {
                 .filter(|(other, _)| *other != index);
             let others: Vec<ApiSet> = others.map(|(_, set)| *set).collect();
             let is_elsewhere = |api: &Api| others.iter().any(|set| set.contains(*api));
+            let shares = own.iter().any(|api| is_elsewhere(&api));
+            // Most targets of chat models lack some format of images or audio, which says nothing about the route.
+            let matters = |api: &Api| !shares || !api.is_specialised();
             let missing: Vec<&str> = Api::ALL
                 .iter()
-                .filter(|api| is_elsewhere(api) && !own.contains(**api))
+                .filter(|api| is_elsewhere(api) && !own.contains(**api) && matters(api))
                 .map(|api| api.label())
                 .collect();
             if missing.is_empty() {
                 continue;
             }
-            let shares = own.iter().any(|api| is_elsewhere(&api));
             let list = missing.join(", ");
             let message = if shares {
                 format!(

@@ -6,6 +6,7 @@
 mod anthropic;
 mod chat;
 mod gemini;
+mod media;
 mod responses;
 
 use std::fmt::{self, Write};
@@ -91,6 +92,10 @@ impl Voice {
             (Surface::StreamEvents, _) => line.gemini_stream(&mut out, Framing::Events),
             (Surface::StreamArray, _) => line.gemini_stream(&mut out, Framing::Array),
             (Surface::Generate, _) => line.gemini(&mut out),
+            (Surface::Transcriptions, true) => line.transcript_stream(&mut out),
+            (Surface::Transcriptions | Surface::Translations, _) if ask.is_text => {
+                line.transcript(&mut out);
+            }
             (surface, _) => line.other(&mut out, surface),
         }
         out.finish()
@@ -144,6 +149,13 @@ impl Out {
         if !self.gap.is_zero() && !self.pending.is_empty() {
             self.cut();
         }
+    }
+
+    /// A whole body that is no JSON.
+    fn whole(&mut self, content_type: &'static str, bytes: Bytes) {
+        self.content_type = content_type;
+        let gap = Duration::ZERO;
+        self.pieces.push(Piece { gap, bytes });
     }
 
     fn cut(&mut self) {
@@ -224,6 +236,13 @@ impl Line {
                 let one = format!(r#"{{"values":{EMBEDDING}}}"#);
                 let all = vec![one; self.batch].join(",");
                 out.raw(format_args!(r#"{{"embeddings":[{all}]}}"#));
+            }
+            Surface::Speech => self.speech(out),
+            Surface::Images | Surface::ImageEdits | Surface::ImageVariations => self.images(out),
+            Surface::Moderations => self.moderation(out),
+            Surface::Rerank => self.ranking(out),
+            Surface::Transcriptions | Surface::Translations => {
+                out.raw(format_args!(r#"{{"text":{text}}}"#));
             }
             _ => out.raw(format_args!(r#"{{"id":"{id}","text":{text}}}"#)),
         }

@@ -70,6 +70,7 @@ const OPENAI: &[Api] = &[
     Api::OpenaiCompletions,
     Api::OpenaiResponses,
     Api::OpenaiEmbeddings,
+    Api::OpenaiSpeech,
 ];
 const COMPATIBLE: &[Api] = &[
     Api::OpenaiChat,

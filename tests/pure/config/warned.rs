@@ -38,9 +38,10 @@ fn targets_that_speak_other_formats_are_pointed_out() {
         &other,
         &[
             "rondo.yaml:12:36: routes[0].targets[0].provider: shares no API format with the other targets (anthropic_messages, anthropic_count_tokens), so it never stands in for them nor they for it",
-            "rondo.yaml:13:35: routes[0].targets[1].provider: shares no API format with the other targets (openai_chat, openai_completions, openai_responses, openai_embeddings), so it never stands in for them nor they for it",
+            "rondo.yaml:13:35: routes[0].targets[1].provider: shares no API format with the other targets (openai_chat, openai_completions, openai_responses, openai_embeddings, openai_speech), so it never stands in for them nor they for it",
         ],
     );
+    // That it lacks openai_speech as well is no news.
     let part = "b:\n    adapter: openai_compatible\n    base_url: https://models.example.com";
     warned(
         &GOOD.replace("b:\n    adapter: openai", part),
