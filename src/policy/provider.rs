@@ -17,6 +17,8 @@ pub struct Provider {
     pub speaks: ApiSet,
     /// Where it is.
     pub base: BaseUrl,
+    /// How the paths of an Azure provider are built; the usual ones for all others.
+    pub azure: AzurePaths,
     /// Who owns retries (R-P1).
     pub ownership: Ownership,
     /// The gateway's own retries at this provider (R-P2); only ever set when `ownership` is internal.
@@ -57,6 +59,15 @@ pub struct BaseUrl {
     pub authority: Arc<str>,
     /// Path prefix without a trailing slash; empty or starting with `/`.
     pub path: Arc<str>,
+}
+
+/// Where Azure OpenAI has its operations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AzurePaths {
+    /// Whether a deployment stands in the path, in place of the model in the body.
+    pub deployments: bool,
+    /// The `api-version` of every request, if there is one.
+    pub api_version: Option<Arc<str>>,
 }
 
 /// Who retries after a failure of this provider.

@@ -177,7 +177,7 @@ fn push_gemini(path: &mut String, model: &str, verb: GeminiVerb) {
     path.extend([":", verb.text()]);
 }
 
-fn push_encoded(path: &mut String, text: &str) {
+pub(super) fn push_encoded(path: &mut String, text: &str) {
     const HEX: [char; 16] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
     ];
@@ -192,7 +192,7 @@ fn push_encoded(path: &mut String, text: &str) {
 }
 
 /// The client's query without its credentials.
-fn push_query(path: &mut String, query: Option<&str>) {
+pub(super) fn push_query(path: &mut String, query: Option<&str>) {
     let mut separator = '?';
     for pair in query.unwrap_or("").split('&') {
         let is_clean = !pair.is_empty() && pair.bytes().all(|byte| byte.is_ascii_graphic());

@@ -7,7 +7,7 @@ use super::adapter::Adapter;
 use super::answer::{RequestTraits, ResponseHead, Verdict};
 use super::classify;
 use super::json_envelope;
-use super::stream::{Progress, StreamWatch};
+use super::stream::{EVENT_STREAM, Progress, StreamWatch};
 
 /// What to do with the beginning of a good answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub fn settle(found: Peek, rest: Rest) -> Peek {
 pub fn is_stream(traits: &RequestTraits, head: &ResponseHead<'_>) -> bool {
     use crate::core::api::Api;
     match head.media_type().as_deref() {
-        Some("text/event-stream") => true,
+        Some("text/event-stream" | EVENT_STREAM) => true,
         Some("application/json") => traits.stream && traits.api == Api::Gemini,
         Some(_) | None => traits.stream,
     }

@@ -26,9 +26,10 @@ use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
-use crate::providers::outbound::{splice, upstream_path};
+use crate::providers::outbound::splice;
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
 use crate::providers::planning;
+use crate::providers::request_style::{PathParts, target_path};
 use crate::providers::scan::{Scan, scan};
 
 /// Everything that requests share.
@@ -216,12 +217,16 @@ impl Gateway {
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
         let body = splice(&operation.body, &operation.scan, model);
-        let path = upstream_path(
-            facts.api,
-            operation.verb,
-            &provider.provider.base.path,
-            model,
-            operation.query.as_deref(),
+        let path = target_path(
+            provider.adapter.style,
+            &provider.provider.azure,
+            &PathParts {
+                api: facts.api,
+                verb: operation.verb,
+                base_path: &provider.provider.base.path,
+                model,
+                query: operation.query.as_deref(),
+            },
         );
         let parts = HeaderParts {
             api: facts.api,

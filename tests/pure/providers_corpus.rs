@@ -14,7 +14,7 @@ use rondo::providers::stream::StreamWatch;
 use serde_json::Value;
 
 /// Rows of the corpus that are run. A new adapter raises it.
-const ROWS_RUN: usize = 150;
+const ROWS_RUN: usize = 192;
 
 #[test]
 fn every_row_of_the_corpus_gets_its_class_proof_and_delay() {
@@ -54,6 +54,8 @@ fn adapter_for(row: &Value) -> Option<&'static Adapter> {
         | "azure-apim" | "aws-apigateway" | "google-frontend" => "openai_compatible",
         "azure-openai" => "azure_openai",
         "llama.cpp" => "llama_cpp",
+        "github-copilot" => "copilot",
+        "nvidia-nim" => "nvidia_nim",
         other => other,
     };
     registry::find(name)

@@ -12,7 +12,7 @@ use crate::config::reader::Map;
 use crate::config::secret;
 use crate::core::api::ApiSet;
 use crate::policy::provider::{
-    BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
+    AzurePaths, BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
 };
 
 /// A provider of the file; `provider` is `None` when it was refused.
@@ -70,6 +70,7 @@ impl Compiler<'_> {
             // Most cleartext model servers speak HTTP/1.1 only, and prior knowledge cannot be negotiated away.
             http2: map.flag("http2").unwrap_or(base.tls),
             base,
+            azure: AzurePaths::default(),
             keys,
             mock,
             ca: ca.map(Arc::from),
