@@ -27,6 +27,7 @@ pub mod answer;
 mod aws;
 pub mod certify;
 pub mod classify;
+pub mod corpus;
 pub mod dialect;
 pub mod encoding;
 pub mod event_stream;

@@ -25,6 +25,7 @@ mod providers_cases;
 mod providers_clouds;
 mod providers_corpus;
 mod providers_frames;
+mod providers_mutants;
 mod providers_near_misses;
 mod providers_properties;
 mod providers_streams;
