@@ -19,6 +19,7 @@ pub mod request_style;
 pub mod scan;
 mod scan_rules;
 mod scan_token;
+pub mod sigv4;
 mod timestamp;
 
 // Answers.

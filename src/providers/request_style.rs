@@ -3,10 +3,12 @@
 //! Not here: headers, bodies, signatures ([`super::sigv4`]). Models are percent-encoded wherever they stand in a path, so that none can
 //! name another resource.
 
+use super::adapter::Adapter;
 use super::inbound::GeminiVerb;
 use super::outbound::{push_encoded, push_query, upstream_path};
+use super::outbound_headers::AuthScheme;
 use crate::core::api::Api;
-use crate::policy::provider::AzurePaths;
+use crate::policy::provider::Azure;
 
 /// How paths are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub struct PathParts<'a> {
 }
 
 /// The path and query at a target. `azure` matters for [`RequestStyle::Azure`] alone.
-pub fn target_path(style: RequestStyle, azure: &AzurePaths, parts: &PathParts<'_>) -> String {
+pub fn target_path(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> String {
     let base = parts.base_path.trim_end_matches('/');
     match style {
         RequestStyle::Native => native(parts, base),
@@ -51,6 +53,18 @@ pub fn target_path(style: RequestStyle, azure: &AzurePaths, parts: &PathParts<'_
         RequestStyle::Vertex => vertex_path(parts, base),
         RequestStyle::Bedrock if base.is_empty() => native(parts, "/openai/v1"),
         RequestStyle::Bedrock => native(parts, base),
+    }
+}
+
+/// Where the credential goes.
+pub fn auth_scheme(adapter: &Adapter, azure: &Azure) -> AuthScheme {
+    match adapter.style {
+        RequestStyle::Azure if azure.bearer => AuthScheme::Bearer,
+        RequestStyle::Azure
+        | RequestStyle::Native
+        | RequestStyle::Unversioned
+        | RequestStyle::Vertex
+        | RequestStyle::Bedrock => adapter.auth,
     }
 }
 
@@ -76,7 +90,7 @@ const fn operation_of_openai(api: Api) -> Option<&'static str> {
 
 /// `/openai/v1/{operation}`, or `/openai/deployments/{deployment}/{operation}`; responses have no deployment in their path. The
 /// configuration's `api-version` takes the place of the client's.
-fn azure_path(azure: &AzurePaths, parts: &PathParts<'_>, base: &str) -> String {
+fn azure_path(azure: &Azure, parts: &PathParts<'_>, base: &str) -> String {
     let Some(operation) = operation_of_openai(parts.api) else {
         return native(parts, base);
     };
@@ -91,7 +105,7 @@ fn azure_path(azure: &AzurePaths, parts: &PathParts<'_>, base: &str) -> String {
         (true, Api::OpenaiResponses) => {}
         (true, _) => {
             path.push_str("deployments/");
-            push_encoded(&mut path, parts.model);
+            push_segment(&mut path, parts.model);
             path.push('/');
         }
     }
@@ -110,6 +124,15 @@ fn azure_path(azure: &AzurePaths, parts: &PathParts<'_>, base: &str) -> String {
     path.push_str("api-version=");
     push_encoded(&mut path, version);
     path
+}
+
+/// A model as a whole segment. One of dots alone would be read as a step up; no model is called so, and as text it leads nowhere.
+fn push_segment(path: &mut String, model: &str) {
+    match model {
+        "." => path.push_str("%252E"),
+        ".." => path.push_str("%252E%252E"),
+        _ => push_encoded(path, model),
+    }
 }
 
 fn names_api_version(pair: &str) -> bool {
@@ -202,7 +225,7 @@ impl BedrockVerb {
 pub fn bedrock_path(base_path: &str, model: &str, verb: BedrockVerb) -> String {
     let mut path = base_path.trim_end_matches('/').to_owned();
     path.push_str("/model/");
-    push_encoded(&mut path, model);
+    push_segment(&mut path, model);
     path.extend(["/", verb.text()]);
     path
 }

@@ -29,7 +29,7 @@ use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::splice;
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
 use crate::providers::planning;
-use crate::providers::request_style::{PathParts, target_path};
+use crate::providers::request_style::{PathParts, auth_scheme, target_path};
 use crate::providers::scan::{Scan, scan};
 
 /// Everything that requests share.
@@ -231,7 +231,7 @@ impl Gateway {
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
-            auth: provider.adapter.auth,
+            auth: auth_scheme(provider.adapter, &provider.provider.azure),
             secret: provider.provider.keys.first().map(|key| &key.secret),
             content_length: body.len(),
         };
