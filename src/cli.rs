@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use rondo::core::api::Api;
 use rondo::explain::Header;
+use rondo::providers::adapter::Adapter;
+use rondo::providers::{corpus, registry};
 
 /// Where the configuration is when nothing else is said.
 const DEFAULT_CONFIG: &str = "conf/rondo.yaml";
@@ -29,6 +31,7 @@ Examples:
   rondo run                                     run the gateway (SIGHUP reloads, SIGTERM drains)
   rondo explain --model gpt-4o                  who would be tried, in which order, and what would end it
   rondo run -c conf/quickstart.yaml             the gateway with scripted providers: no account needed
+  rondo classify answers.jsonl                  what each logged answer proves, and the rule that says so
   rondo mock -c conf/mock.yaml                  scripted providers alone, for load tests
   rondo health                                  is a running gateway ready? for container health checks
 
@@ -89,6 +92,27 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Tell what logged answers say, and whether they prove that the request did not run
+    #[command(
+        long_about = "Tell what logged answers say, and whether they prove that the request did not run.\n\n\
+        FILE has one JSON object a line: {\"status\", \"headers\", \"body\"} and, if wanted, \"id\", \"provider\", \"api\". The body is text, or \
+        base64: and its encoding. Printed are the class, whether the answer is certified, the delay that it asks for and the rule that \
+        decided, as for a request without side effects. Nothing is sent. Exit 2: a line could not be read; the others are printed."
+    )]
+    Classify {
+        /// Read every line as an answer to this adapter; by default the line's provider names it
+        #[arg(long, value_name = "ADAPTER", value_parser = adapter)]
+        adapter: Option<&'static Adapter>,
+        /// The API format of every request; by default the line's api names it
+        #[arg(long, value_name = "FORMAT", value_parser = api)]
+        api: Option<Api>,
+        /// Print one JSON object a line, for scripts
+        #[arg(long)]
+        json: bool,
+        /// The answers, or - for stdin
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Run the scripted providers of a file alone
@@ -120,4 +144,8 @@ fn api(text: &str) -> Result<Api, String> {
         let known: Vec<&str> = Api::ALL.iter().map(|api| api.label()).collect();
         format!("there are: {}", known.join(", "))
     })
+}
+
+fn adapter(text: &str) -> Result<&'static Adapter, String> {
+    registry::find(text).ok_or_else(|| format!("there are: {}", corpus::adapter_names()))
 }

@@ -2,7 +2,8 @@
 
 mod cli;
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ use rondo::app::signals::Signals;
 use rondo::config::{self, Environment, ProcessEnv};
 use rondo::explain::{self, Request};
 use rondo::mock::run_standalone;
+use rondo::providers::corpus::{self, Known, LINE_BYTES_MAX};
 use tokio::runtime::{Builder, Runtime};
 
 use cli::{Cli, Command};
@@ -64,6 +66,12 @@ fn main() -> ExitCode {
             };
             explain(&config.config, &request, json)
         }
+        Command::Classify {
+            adapter,
+            api,
+            json,
+            file,
+        } => classify(&file, &Known { adapter, api }, json),
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
         Command::Health { url } => is_well(&url),
@@ -171,6 +179,78 @@ fn explain(file: &Path, request: &Request<'_>, json: bool) -> ExitCode {
         printed
     } else {
         ExitCode::from(BAD_CONFIG)
+    }
+}
+
+/// Prints the verdict on each line of a file as it is read. A line that cannot be read is said, and the others follow.
+fn classify(file: &Path, known: &Known, json: bool) -> ExitCode {
+    let mut reader: Box<dyn BufRead> = match file.to_str() {
+        Some("-") => Box::new(std::io::stdin().lock()),
+        _ => match File::open(file) {
+            Ok(file) => Box::new(BufReader::new(file)),
+            Err(error) => {
+                eprintln!("{}: {error}", file.display());
+                return ExitCode::from(BAD_CONFIG);
+            }
+        },
+    };
+    if !json {
+        print(&format!("{}\n", corpus::heading()));
+    }
+    let mut exit = ExitCode::SUCCESS;
+    for number in 1.. {
+        let line = match read_line(&mut reader) {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => {
+                eprintln!("{}:{number}: {error}", file.display());
+                return ExitCode::from(BAD_CONFIG);
+            }
+        };
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match corpus::read(&line).and_then(|row| corpus::judge(&row, known)) {
+            Ok(judged) if json => print(&format!("{}\n", corpus::to_json(&judged, number))),
+            Ok(judged) => print(&format!("{}\n", corpus::to_text(&judged, number))),
+            Err(bad) => {
+                eprintln!("{}:{number}: {bad}", file.display());
+                exit = ExitCode::from(BAD_CONFIG);
+                continue;
+            }
+        };
+    }
+    exit
+}
+
+/// The next line without its end, or `None` at the end of the file. Of a line that is too long only so much is kept that it is seen.
+fn read_line(reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let most = u64::try_from(LINE_BYTES_MAX)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    let mut line = Vec::new();
+    if Read::take(&mut *reader, most).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > LINE_BYTES_MAX {
+        skip_line(reader)?;
+    }
+    Ok(Some(line))
+}
+
+fn skip_line(reader: &mut dyn BufRead) -> std::io::Result<()> {
+    loop {
+        let held = reader.fill_buf()?;
+        let (used, found) = match held.iter().position(|byte| *byte == b'\n') {
+            Some(end) => (end.saturating_add(1), true),
+            None => (held.len(), held.is_empty()),
+        };
+        reader.consume(used);
+        if found {
+            return Ok(());
+        }
     }
 }
 

@@ -18,6 +18,10 @@ pub const CLIENT_WRITE_TIMEOUT_MS: u64 = 60_000;
 pub const KEEPALIVE_TIMEOUT_MS: u64 = 75_000;
 /// Metrics and the admin page show models, routes and errors: loopback only, unless a token is set.
 pub const ADMIN_LISTEN: &str = "127.0.0.1:9090";
+/// Azure's current form: no version to keep up to date, and the model stays in the body.
+pub const AZURE_DEPLOYMENTS: bool = false;
+/// A resource's key works at once; a token needs an identity set up, and expires.
+pub const AZURE_AUTH: &str = "api_key";
 /// Retries belong to the caller unless the operator says that the server behind this provider is his own.
 pub const OWNERSHIP: &str = "external";
 /// First retry of an own server: long enough for a queue slot to come free.

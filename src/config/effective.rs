@@ -77,7 +77,7 @@ fn provider(provider: &Provider) -> Value {
         "{scheme}://{}{}",
         provider.base.authority, provider.base.path
     );
-    json!({
+    let mut view = json!({
         "adapter": provider.adapter,
         "speaks": speaks,
         "base_url": match &provider.mock {
@@ -105,7 +105,18 @@ fn provider(provider: &Provider) -> Value {
         "keys": keys,
         "mock": provider.mock.as_ref().map(|mock| mock.origin.as_str()),
         "ca": provider.ca.as_ref().map(|ca| format!("{} bytes of PEM", ca.len())),
-    })
+    });
+    if let (Value::Object(view), "azure_openai") = (&mut view, provider.adapter) {
+        let azure = &provider.azure;
+        view.insert("deployments".to_owned(), azure.deployments.into());
+        view.insert(
+            "api_version".to_owned(),
+            azure.api_version.as_deref().into(),
+        );
+        let auth = if azure.bearer { "bearer" } else { "api_key" };
+        view.insert("auth".to_owned(), auth.into());
+    }
+    view
 }
 
 fn route(route: &Route, snapshot: &Snapshot) -> Value {

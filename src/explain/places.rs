@@ -10,9 +10,10 @@ use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
 use crate::policy::snapshot::Snapshot;
 use crate::providers::inbound::Version;
-use crate::providers::outbound::{PathParts, upstream_path};
+
 use crate::providers::planning::Exclusion;
 use crate::providers::registry;
+use crate::providers::request_style::{PathParts, RequestStyle, target_path};
 use crate::providers::rules::Proof;
 
 /// A target that can serve the request.
@@ -147,14 +148,16 @@ fn candidate(
     } else {
         Version::V1
     };
-    let path = upstream_path(&PathParts {
+    let style = registry::find(provider.adapter).map_or(RequestStyle::Native, |a| a.style);
+    let parts = PathParts {
         api: asked.api,
         verb: asked.verb,
         version,
         base_path: &provider.base.path,
         model,
         query,
-    });
+    };
+    let path = target_path(style, &provider.azure, &parts);
     let scheme = if provider.base.tls { "https" } else { "http" };
     let (is_tried, reason) = turn(route, asked, position, place);
     let extra = if place == 0 {

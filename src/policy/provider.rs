@@ -17,6 +17,8 @@ pub struct Provider {
     pub speaks: ApiSet,
     /// Where it is.
     pub base: BaseUrl,
+    /// What Azure OpenAI has and others have not; unused for those.
+    pub azure: Azure,
     /// Who owns retries (R-P1).
     pub ownership: Ownership,
     /// The gateway's own retries at this provider (R-P2); only ever set when `ownership` is internal.
@@ -57,6 +59,17 @@ pub struct BaseUrl {
     pub authority: Arc<str>,
     /// Path prefix without a trailing slash; empty or starting with `/`.
     pub path: Arc<str>,
+}
+
+/// Where Azure OpenAI has its operations, and how it is shown its credential.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Azure {
+    /// Whether a deployment stands in the path, in place of the model in the body.
+    pub deployments: bool,
+    /// The `api-version` of every request, if there is one.
+    pub api_version: Option<Arc<str>>,
+    /// Whether the key is a token of Entra ID, which goes into `authorization`.
+    pub bearer: bool,
 }
 
 /// Who retries after a failure of this provider.

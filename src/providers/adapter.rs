@@ -4,6 +4,7 @@
 
 use super::outbound_headers::AuthScheme;
 use super::pushback::DelaySource;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Path, Rule};
 use crate::core::api::ApiSet;
 
@@ -18,6 +19,8 @@ pub struct Adapter {
     pub default_base_url: Option<&'static str>,
     /// How a key is sent.
     pub auth: AuthScheme,
+    /// How its paths are built.
+    pub style: RequestStyle,
     /// How events are framed in its good streams.
     pub framing: Framing,
     /// Its error envelope.
@@ -35,6 +38,8 @@ pub struct Adapter {
 pub enum Framing {
     /// Server-sent events; one JSON array when the media type is JSON and the format is Gemini's.
     EventStream,
+    /// The same, and AWS frames where the media type says so.
+    EventStreamOrAws,
     /// Not understood: such a stream commits with its first byte.
     Opaque,
 }
@@ -46,8 +51,37 @@ pub struct Envelope {
     pub shape: &'static [(Path, Kind)],
     /// Whether it may come as the only element of an array.
     pub in_array: bool,
-    /// Whether the members of `error` may stand at the root, beside `"object": "error"`.
-    pub flat: bool,
+    /// Whether the members of `error` may stand at the root.
+    pub flat: Flat,
     /// Whether a whole error envelope may come under status 200. It then proves neither success nor rejection.
     pub under_200: bool,
+    /// Whether `application/problem+json` is its media type, too.
+    pub problem_json: bool,
+    /// The header that carries the code of AWS services, whose bodies have no `error` and may be empty.
+    pub code_header: Option<&'static str>,
+}
+
+/// Whether the members of `error` may stand at the root of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flat {
+    /// No.
+    No,
+    /// Beside `"object": "error"`.
+    Marked,
+    /// Where both `code` and `message` do.
+    CodeAndMessage,
+}
+
+impl Envelope {
+    /// One JSON object with these members, under an error status.
+    pub const fn of(shape: &'static [(Path, Kind)]) -> Envelope {
+        Envelope {
+            shape,
+            in_array: false,
+            flat: Flat::No,
+            under_200: false,
+            problem_json: false,
+            code_header: None,
+        }
+    }
 }

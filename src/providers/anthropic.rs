@@ -5,6 +5,7 @@
 
 use super::adapter::{Adapter, Envelope, Framing};
 use super::outbound_headers::AuthScheme;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Path, Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -20,6 +21,7 @@ pub static ADAPTER: Adapter = Adapter {
     speaks: ApiSet::of(&[Api::AnthropicMessages, Api::AnthropicCountTokens]),
     default_base_url: Some("https://api.anthropic.com"),
     auth: AuthScheme::XApiKey,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: ENVELOPE,
     deny: &[DENY],
@@ -27,19 +29,14 @@ pub static ADAPTER: Adapter = Adapter {
     delays: &[],
 };
 
-pub(super) const ENVELOPE: Envelope = Envelope {
-    shape: &[
-        (&["type"], Kind::Text),
-        (&["error"], Kind::Object),
-        (TYPE, Kind::Text),
-        (MESSAGE, Kind::Text),
-        (&["error", "details"], Kind::OptionalObject),
-        (&["request_id"], Kind::OptionalText),
-    ],
-    in_array: false,
-    flat: false,
-    under_200: false,
-};
+pub(super) const ENVELOPE: Envelope = Envelope::of(&[
+    (&["type"], Kind::Text),
+    (&["error"], Kind::Object),
+    (TYPE, Kind::Text),
+    (MESSAGE, Kind::Text),
+    (&["error", "details"], Kind::OptionalObject),
+    (&["request_id"], Kind::OptionalText),
+]);
 
 /// Spend limits, and a rejection of work that had begun.
 pub(super) const DENY: &[Rule] = &[

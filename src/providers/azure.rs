@@ -7,9 +7,11 @@ use super::adapter::{Adapter, Framing};
 use super::openai::{CLASSES, CODE, DENY, ENVELOPE};
 use super::outbound_headers::AuthScheme;
 use super::pushback::DelaySource;
+use super::request_style::RequestStyle;
 use super::rules::{Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
+use crate::core::outcome::Scope;
 
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
@@ -27,10 +29,11 @@ pub static ADAPTER: Adapter = Adapter {
     ]),
     default_base_url: None,
     auth: AuthScheme::ApiKey,
+    style: RequestStyle::Azure,
     framing: Framing::EventStream,
     envelope: ENVELOPE,
     deny: &[DENY],
-    rules: &[LIMITS, CLASSES],
+    rules: &[LIMITS, SERVICE, CLASSES],
     delays: &[DelaySource::MillisHeader("x-ms-retry-after-ms")],
 };
 
@@ -49,5 +52,22 @@ const LIMITS: &[Rule] = &[
         &[429],
         &[Test::Is(CODE, &["NoCapacity"])],
         Class::Overload,
+    ),
+];
+
+/// What the service in front of the models says.
+const SERVICE: &[Rule] = &[
+    Rule::names(
+        "azure.deployment_not_found",
+        &[404],
+        &[Test::Is(CODE, &["DeploymentNotFound"])],
+        Class::Config,
+    )
+    .scope(Scope::Endpoint),
+    Rule::names(
+        "azure.timeout",
+        &[408],
+        &[Test::Is(CODE, &["Timeout"])],
+        Class::Timeout,
     ),
 ];

@@ -5,12 +5,12 @@
 
 use serde_json::{Map, Value};
 
-use super::adapter::Adapter;
+use super::adapter::{Adapter, Flat};
 use super::answer::{BodyEnd, RequestTraits, ResponseHead, Single, Verdict};
 use super::certify::{Evidence, Reading};
 use super::found::Found;
 use super::rules::{Facts, Rule, Test, shaped};
-use super::{encoding, json_envelope, pushback};
+use super::{aws, encoding, json_envelope, pushback};
 use crate::core::class::Class;
 use crate::core::limits::REPLY_BODY_MAX;
 use crate::core::outcome::{Carrier, Outcome};
@@ -154,19 +154,35 @@ fn content(adapter: &Adapter, head: &ResponseHead<'_>, body: &[u8]) -> Content {
     let Ok(decoded) = encoding::decode(encoding, body, REPLY_BODY_MAX) else {
         return Content::Broken("body.encoding");
     };
-    let is_json = head.media_type().as_deref() == Some("application/json");
-    if !is_json || decoded.trim_ascii().is_empty() {
+    let media = head.media_type();
+    let is_json = match media.as_deref() {
+        Some("application/json") => true,
+        Some("application/problem+json") => adapter.envelope.problem_json,
+        Some(_) | None => false,
+    };
+    if decoded.trim_ascii().is_empty() {
+        let code = adapter.envelope.code_header.map(|name| head.single(name));
+        return match aws::coded(Value::Object(Map::new()), code) {
+            Some(value) => Content::Json(value),
+            None => Content::Foreign,
+        };
+    }
+    if !is_json {
         return Content::Foreign;
     }
-    match json_envelope::read(&decoded).map(|value| normalised(adapter, value)) {
+    match json_envelope::read(&decoded).map(|value| normalised(adapter, Some(head), value)) {
         Ok(value) if value.is_object() => Content::Json(value),
         Ok(_) => Content::Foreign,
         Err(json_envelope::NotStrictJson) => Content::Broken("body.not_strict_json"),
     }
 }
 
-/// The usual form of an envelope that may come as the only element of an array, or flat.
-pub(super) fn normalised(adapter: &Adapter, value: Value) -> Value {
+/// The usual form of an envelope that may come as the only element of an array, or flat, or with its code in a header.
+pub(super) fn normalised(
+    adapter: &Adapter,
+    head: Option<&ResponseHead<'_>>,
+    value: Value,
+) -> Value {
     let envelope = &adapter.envelope;
     let value = match value {
         Value::Array(mut items) if envelope.in_array && items.len() == 1 => {
@@ -174,11 +190,23 @@ pub(super) fn normalised(adapter: &Adapter, value: Value) -> Value {
         }
         other => other,
     };
-    let is_flat = json_envelope::text_at(&value, &["object"]) == Some("error");
-    if envelope.flat && is_flat && value.get("error").is_none() {
-        Value::Object(Map::from_iter([("error".to_owned(), value)]))
-    } else {
-        value
+    if value.get("error").is_some() {
+        return value;
+    }
+    let text = |key| json_envelope::text_at(&value, &[key]);
+    let is_flat = match envelope.flat {
+        Flat::No => false,
+        Flat::Marked => text("object") == Some("error"),
+        Flat::CodeAndMessage => text("code").is_some() && text("message").is_some(),
+    };
+    if is_flat {
+        return Value::Object(Map::from_iter([("error".to_owned(), value)]));
+    }
+    match (envelope.code_header, head) {
+        (Some(name), Some(head)) => {
+            aws::coded(value.clone(), Some(head.single(name))).unwrap_or(value)
+        }
+        (None, _) | (_, None) => value,
     }
 }
 

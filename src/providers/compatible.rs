@@ -8,6 +8,7 @@
 use super::adapter::{Adapter, Envelope, Framing};
 use super::outbound_headers::AuthScheme;
 use super::pushback::DelaySource;
+use super::request_style::RequestStyle;
 use super::rules::{Rule, Test};
 use super::{anthropic, openai};
 use crate::core::api::{Api, ApiSet};
@@ -35,6 +36,7 @@ pub static OPENAI: Adapter = Adapter {
     ]),
     default_base_url: None,
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: Envelope {
         under_200: true,
@@ -51,6 +53,7 @@ pub static ANTHROPIC: Adapter = Adapter {
     speaks: ApiSet::of(&[Api::AnthropicMessages, Api::AnthropicCountTokens]),
     default_base_url: None,
     auth: AuthScheme::XApiKey,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: Envelope {
         under_200: true,

@@ -80,6 +80,14 @@ fn error(event: Event<'_>, members: &Map<String, Value>) -> Option<Value> {
     if marked {
         return Some(enveloped(event.data.clone()));
     }
+    let end = at(event.data, &["delta"]);
+    let failed =
+        |end: &&Value| matches!(text_at(end, &["finish_reason"]), Some("ERROR" | "TIMEOUT"));
+    if text("type") == Some("message-end")
+        && let Some(end) = end.filter(failed)
+    {
+        return Some(enveloped(end.clone()));
+    }
     let groq = at(event.data, &["x_groq", "error"]).filter(|error| meaningful(error));
     groq.map(|error| enveloped(error.clone()))
 }
@@ -101,7 +109,12 @@ fn meaningful(value: &Value) -> bool {
 
 fn chat(chunk: &Map<String, Value>) -> Meaning {
     let Some(choices) = chunk.get("choices").and_then(Value::as_array) else {
-        return Meaning::Output;
+        return match chunk.get("type").and_then(Value::as_str) {
+            // Cohere's own events.
+            Some("message-start") => Meaning::Preamble,
+            Some("message-end") => Meaning::Finished,
+            Some(_) | None => Meaning::Output,
+        };
     };
     let reason = |wanted: &str| {
         choices

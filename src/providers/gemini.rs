@@ -9,6 +9,7 @@ use super::adapter::{Adapter, Envelope, Framing};
 use super::json_envelope::{at, text_at};
 use super::outbound_headers::AuthScheme;
 use super::pushback::DelaySource;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Path, Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -23,6 +24,7 @@ pub static ADAPTER: Adapter = Adapter {
     speaks: ApiSet::of(&[Api::Gemini]),
     default_base_url: Some("https://generativelanguage.googleapis.com"),
     auth: AuthScheme::XGoogApiKey,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: ENVELOPE,
     deny: &[DENY],
@@ -31,16 +33,14 @@ pub static ADAPTER: Adapter = Adapter {
 };
 
 pub(super) const ENVELOPE: Envelope = Envelope {
-    shape: &[
+    in_array: true,
+    ..Envelope::of(&[
         (&["error"], Kind::Object),
         (CODE, Kind::OptionalCode),
         (MESSAGE, Kind::Text),
         (STATUS, Kind::OptionalText),
         (&["error", "details"], Kind::OptionalArray),
-    ],
-    in_array: true,
-    flat: false,
-    under_200: false,
+    ])
 };
 
 /// Daily limits, limits of zero, and empty balances.

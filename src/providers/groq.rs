@@ -6,6 +6,7 @@
 use super::adapter::{Adapter, Framing};
 use super::openai::{CLASSES, CODE, DENY, ENVELOPE, MESSAGE, TYPE};
 use super::outbound_headers::AuthScheme;
+use super::request_style::RequestStyle;
 use super::rules::{Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -22,6 +23,7 @@ pub static ADAPTER: Adapter = Adapter {
     ]),
     default_base_url: Some("https://api.groq.com/openai/v1"),
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: ENVELOPE,
     deny: &[DENY],

@@ -2,9 +2,10 @@
 //!
 //! Other bodies (`detail`, `message` alone) come from layers in front of it and prove nothing.
 
-use super::adapter::{Adapter, Envelope, Framing};
+use super::adapter::{Adapter, Envelope, Flat, Framing};
 use super::openai::{CODE, MESSAGE, TYPE};
 use super::outbound_headers::AuthScheme;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -20,17 +21,16 @@ pub static ADAPTER: Adapter = Adapter {
     ]),
     default_base_url: Some("https://api.mistral.ai"),
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: Envelope {
-        shape: &[
+        flat: Flat::Marked,
+        ..Envelope::of(&[
             (&["error"], Kind::Object),
             (MESSAGE, Kind::Text),
             (TYPE, Kind::Text),
             (CODE, Kind::OptionalText),
-        ],
-        in_array: false,
-        flat: true,
-        under_200: false,
+        ])
     },
     deny: &[],
     rules: &[RULES],

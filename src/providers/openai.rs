@@ -5,6 +5,7 @@
 
 use super::adapter::{Adapter, Envelope, Framing};
 use super::outbound_headers::AuthScheme;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Path, Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -42,6 +43,7 @@ pub static ADAPTER: Adapter = Adapter {
     ]),
     default_base_url: Some("https://api.openai.com"),
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: ENVELOPE,
     deny: &[DENY],
@@ -49,18 +51,13 @@ pub static ADAPTER: Adapter = Adapter {
     delays: &[],
 };
 
-pub(super) const ENVELOPE: Envelope = Envelope {
-    shape: &[
-        (&["error"], Kind::Object),
-        (MESSAGE, Kind::Text),
-        (TYPE, Kind::OptionalText),
-        (CODE, Kind::OptionalText),
-        (&["error", "param"], Kind::OptionalText),
-    ],
-    in_array: false,
-    flat: false,
-    under_200: false,
-};
+pub(super) const ENVELOPE: Envelope = Envelope::of(&[
+    (&["error"], Kind::Object),
+    (MESSAGE, Kind::Text),
+    (TYPE, Kind::OptionalText),
+    (CODE, Kind::OptionalText),
+    (&["error", "param"], Kind::OptionalText),
+]);
 
 /// Quotas that no wait clears.
 pub(super) const DENY: &[Rule] = &[

@@ -6,6 +6,7 @@
 use super::adapter::{Adapter, Envelope, Framing};
 use super::openai::{CODE, MESSAGE};
 use super::outbound_headers::AuthScheme;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Path, Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -23,17 +24,16 @@ pub static ADAPTER: Adapter = Adapter {
     ]),
     default_base_url: Some("https://openrouter.ai/api/v1"),
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: Envelope {
-        shape: &[
+        under_200: true,
+        ..Envelope::of(&[
             (&["error"], Kind::Object),
             (MESSAGE, Kind::Text),
             (CODE, Kind::OptionalCode),
             (&["error", "metadata"], Kind::OptionalObject),
-        ],
-        in_array: false,
-        flat: false,
-        under_200: true,
+        ])
     },
     deny: &[DENY],
     rules: &[LIMITS, CLASSES],

@@ -151,22 +151,9 @@ pub fn upstream_path(parts: &PathParts<'_>) -> String {
     if !names_version(base) {
         path.extend(["/", version.text()]);
     }
-    match api {
-        Api::OpenaiChat => path.push_str("/chat/completions"),
-        Api::OpenaiCompletions => path.push_str("/completions"),
-        Api::OpenaiResponses => path.push_str("/responses"),
-        Api::OpenaiEmbeddings => path.push_str("/embeddings"),
-        Api::OpenaiModerations => path.push_str("/moderations"),
-        Api::OpenaiImages => path.push_str("/images/generations"),
-        Api::OpenaiImageEdits => path.push_str("/images/edits"),
-        Api::OpenaiImageVariations => path.push_str("/images/variations"),
-        Api::OpenaiSpeech => path.push_str("/audio/speech"),
-        Api::OpenaiTranscriptions => path.push_str("/audio/transcriptions"),
-        Api::OpenaiTranslations => path.push_str("/audio/translations"),
-        Api::Rerank => path.push_str("/rerank"),
-        Api::AnthropicMessages => path.push_str("/messages"),
-        Api::AnthropicCountTokens => path.push_str("/messages/count_tokens"),
-        Api::Gemini => push_gemini(
+    match (native_operation(api), verb) {
+        (Some(operation), _) => path.extend(["/", operation]),
+        (None, verb) => push_gemini(
             &mut path,
             model,
             verb.unwrap_or(GeminiVerb::GenerateContent),
@@ -174,6 +161,27 @@ pub fn upstream_path(parts: &PathParts<'_>) -> String {
     }
     push_query(&mut path, query);
     path
+}
+
+/// What follows the version in a path of the format; `None` for Gemini, where the model stands there.
+pub(super) const fn native_operation(api: Api) -> Option<&'static str> {
+    Some(match api {
+        Api::OpenaiChat => "chat/completions",
+        Api::OpenaiCompletions => "completions",
+        Api::OpenaiResponses => "responses",
+        Api::OpenaiEmbeddings => "embeddings",
+        Api::OpenaiModerations => "moderations",
+        Api::OpenaiImages => "images/generations",
+        Api::OpenaiImageEdits => "images/edits",
+        Api::OpenaiImageVariations => "images/variations",
+        Api::OpenaiSpeech => "audio/speech",
+        Api::OpenaiTranscriptions => "audio/transcriptions",
+        Api::OpenaiTranslations => "audio/translations",
+        Api::Rerank => "rerank",
+        Api::AnthropicMessages => "messages",
+        Api::AnthropicCountTokens => "messages/count_tokens",
+        Api::Gemini => return None,
+    })
 }
 
 /// Whether a base path already says which version of the API is meant.
@@ -208,7 +216,7 @@ fn push_gemini(path: &mut String, model: &str, verb: GeminiVerb) {
     path.extend([":", verb.text()]);
 }
 
-fn push_encoded(path: &mut String, text: &str) {
+pub(super) fn push_encoded(path: &mut String, text: &str) {
     const HEX: [char; 16] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
     ];
@@ -223,7 +231,7 @@ fn push_encoded(path: &mut String, text: &str) {
 }
 
 /// The client's query without its credentials.
-fn push_query(path: &mut String, query: Option<&str>) {
+pub(super) fn push_query(path: &mut String, query: Option<&str>) {
     let mut separator = '?';
     for pair in query.unwrap_or("").split('&') {
         let is_clean = !pair.is_empty() && pair.bytes().all(|byte| byte.is_ascii_graphic());

@@ -2,18 +2,27 @@
 
 use super::adapter::Adapter;
 use super::{
-    anthropic, azure, compatible, deepseek, gemini, groq, mistral, openai, openrouter, self_hosted,
+    anthropic, azure, bedrock, cohere, compatible, copilot, deepseek, fireworks, gemini, groq,
+    mistral, nvidia, openai, openrouter, self_hosted, together, vertex, xai,
 };
 
-static ADAPTERS: [&Adapter; 15] = [
+static ADAPTERS: [&Adapter; 23] = [
     &openai::ADAPTER,
     &azure::ADAPTER,
     &anthropic::ADAPTER,
     &gemini::ADAPTER,
+    &vertex::ADAPTER,
+    &bedrock::ADAPTER,
     &mistral::ADAPTER,
     &groq::ADAPTER,
     &deepseek::ADAPTER,
     &openrouter::ADAPTER,
+    &cohere::ADAPTER,
+    &xai::ADAPTER,
+    &together::ADAPTER,
+    &fireworks::ADAPTER,
+    &nvidia::ADAPTER,
+    &copilot::ADAPTER,
     &self_hosted::VLLM,
     &self_hosted::SGLANG,
     &self_hosted::TGI,

@@ -60,6 +60,8 @@ pub enum Proof {
 pub enum Test {
     /// The member is one of these strings.
     Is(Path, &'static [&'static str]),
+    /// The member is a string whose part before the first colon is one of these.
+    Stem(Path, &'static [&'static str]),
     /// The member is a string that starts with one of these.
     Starts(Path, &'static [&'static str]),
     /// The member is a string that contains one of these, in any case of its ASCII letters.
@@ -170,6 +172,9 @@ impl Test {
         let text = |path: Path| text_at(facts.body, path);
         match *self {
             Test::Is(path, wanted) => text(path).is_some_and(|found| wanted.contains(&found)),
+            Test::Stem(path, wanted) => text(path)
+                .and_then(|found| found.split(':').next())
+                .is_some_and(|stem| wanted.contains(&stem)),
             Test::Starts(path, wanted) => text(path)
                 .is_some_and(|found| wanted.iter().any(|prefix| found.starts_with(prefix))),
             Test::Contains(path, wanted) => text(path).is_some_and(|found| {
@@ -228,6 +233,8 @@ pub enum Kind {
     OptionalObject,
     /// An array, null or absent.
     OptionalArray,
+    /// An array, an object, null or absent.
+    OptionalDetails,
 }
 
 impl Kind {
@@ -240,6 +247,7 @@ impl Kind {
             (Kind::OptionalCode, Some(value)) => value.is_string() || value.is_u64(),
             (Kind::OptionalObject, Some(value)) => value.is_object(),
             (Kind::OptionalArray, Some(value)) => value.is_array(),
+            (Kind::OptionalDetails, Some(value)) => value.is_array() || value.is_object(),
         }
     }
 }

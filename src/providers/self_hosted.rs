@@ -5,10 +5,11 @@
 
 use serde_json::Value;
 
-use super::adapter::{Adapter, Envelope, Framing};
+use super::adapter::{Adapter, Envelope, Flat, Framing};
 use super::json_envelope::text_at;
 use super::openai::{CLASSES, CODE, MESSAGE, TYPE};
 use super::outbound_headers::AuthScheme;
+use super::request_style::RequestStyle;
 use super::rules::{Kind, Path, Rule, Test};
 use crate::core::api::{Api, ApiSet};
 use crate::core::class::Class;
@@ -23,15 +24,13 @@ const OPENAI_AND_MESSAGES: ApiSet = ApiSet::of(&[
 
 /// `{"error": {"message", "type", "code": number}}`, or the same members at the root.
 const NUMBERED: Envelope = Envelope {
-    shape: &[
+    flat: Flat::Marked,
+    ..Envelope::of(&[
         (&["error"], Kind::Object),
         (MESSAGE, Kind::Text),
         (TYPE, Kind::Text),
         (CODE, Kind::OptionalCode),
-    ],
-    in_array: false,
-    flat: true,
-    under_200: false,
+    ])
 };
 
 /// vLLM.
@@ -44,6 +43,7 @@ pub static VLLM: Adapter = Adapter {
     ])),
     default_base_url: None,
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: NUMBERED,
     deny: &[],
@@ -77,6 +77,7 @@ pub static SGLANG: Adapter = Adapter {
     speaks: OPENAI_AND_MESSAGES.and(ApiSet::of(&[Api::OpenaiTranscriptions, Api::Rerank])),
     default_base_url: None,
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: NUMBERED,
     deny: &[],
@@ -109,13 +110,9 @@ pub static TGI: Adapter = Adapter {
     speaks: ApiSet::of(&[Api::OpenaiChat, Api::OpenaiCompletions]),
     default_base_url: None,
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
-    envelope: Envelope {
-        shape: &[(&["error"], Kind::Text), (TGI_TYPE, Kind::Text)],
-        in_array: false,
-        flat: false,
-        under_200: false,
-    },
+    envelope: Envelope::of(&[(&["error"], Kind::Text), (TGI_TYPE, Kind::Text)]),
     deny: &[],
     rules: &[TGI_RULES],
     delays: &[],
@@ -171,13 +168,9 @@ pub static OLLAMA: Adapter = Adapter {
     speaks: OPENAI_AND_MESSAGES,
     default_base_url: Some("http://127.0.0.1:11434"),
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
-    envelope: Envelope {
-        shape: &[],
-        in_array: false,
-        flat: false,
-        under_200: false,
-    },
+    envelope: Envelope::of(&[]),
     deny: &[],
     rules: &[OLLAMA_RULES, CLASSES],
     delays: &[],
@@ -206,9 +199,10 @@ pub static LLAMA_CPP: Adapter = Adapter {
     speaks: OPENAI_AND_MESSAGES.and(ApiSet::of(&[Api::Rerank])),
     default_base_url: Some("http://127.0.0.1:8080"),
     auth: AuthScheme::Bearer,
+    style: RequestStyle::Native,
     framing: Framing::EventStream,
     envelope: Envelope {
-        flat: false,
+        flat: Flat::No,
         ..NUMBERED
     },
     deny: &[],

@@ -5,8 +5,10 @@
 
 use super::adapter::{Adapter, Framing};
 use super::answer::{RequestTraits, ResponseHead, Single, Verdict};
+use super::bedrock;
 use super::classify::{self, Fault};
 use super::dialect::{self, Event, Meaning};
+use super::event_stream::{EventStreamParser, Frame, Lost};
 use super::json_array::ArraySplitter;
 use super::json_envelope;
 use super::sse::{SseEvent, SseParser};
@@ -14,6 +16,9 @@ use crate::core::api::Api;
 use crate::core::class::Class;
 use crate::core::limits::PEEK_BYTES_MAX;
 use crate::core::outcome::Outcome;
+
+/// The media type of AWS frames.
+pub(super) const EVENT_STREAM: &str = "application/vnd.amazon.eventstream";
 
 /// An incremental reader of one good stream.
 #[derive(Debug)]
@@ -28,6 +33,7 @@ pub struct StreamWatch {
 enum Frames {
     Events(SseParser),
     Array(ArraySplitter),
+    Aws(EventStreamParser),
     Opaque,
 }
 
@@ -38,6 +44,8 @@ struct Facts {
     output: bool,
     finished: bool,
     refused: bool,
+    /// The framing is broken.
+    malformed: bool,
     error: Option<Verdict>,
     /// The event that carried the error, as it came.
     error_event: Option<Vec<u8>>,
@@ -69,13 +77,14 @@ impl StreamWatch {
         let frames = match (adapter.framing, head.media_type().as_deref()) {
             (Framing::Opaque, _) => Frames::Opaque,
             _ if !plain => Frames::Opaque,
-            (Framing::EventStream, Some("application/json")) if traits.api == Api::Gemini => {
+            (Framing::EventStreamOrAws, Some(EVENT_STREAM)) => {
+                Frames::Aws(EventStreamParser::new(PEEK_BYTES_MAX))
+            }
+            (_, Some("application/json")) if traits.api == Api::Gemini => {
                 Frames::Array(ArraySplitter::new(PEEK_BYTES_MAX))
             }
-            (Framing::EventStream, None | Some("text/event-stream")) => {
-                Frames::Events(SseParser::new(PEEK_BYTES_MAX))
-            }
-            (Framing::EventStream, Some(_)) => Frames::Opaque,
+            (_, None | Some("text/event-stream")) => Frames::Events(SseParser::new(PEEK_BYTES_MAX)),
+            (_, Some(_)) => Frames::Opaque,
         };
         let facts = Facts::default();
         StreamWatch {
@@ -99,6 +108,11 @@ impl StreamWatch {
                     facts.element(adapter, traits, &element)
                 });
                 splitter.overflowed() || splitter.not_array()
+            }
+            Frames::Aws(parser) => {
+                parser.feed(bytes, &mut |frame| facts.frame(adapter, traits, &frame));
+                facts.malformed |= parser.lost() == Some(Lost::Broken);
+                parser.lost().is_some()
             }
             Frames::Opaque => !bytes.is_empty(),
         };
@@ -142,11 +156,14 @@ impl StreamWatch {
     pub fn ended_as(&self) -> Class {
         match (self.facts.error, &self.frames) {
             (Some(verdict), _) => verdict.class,
+            (None, _) if self.facts.malformed => Class::Malformed,
             (None, _) if self.facts.refused => Class::ContentPolicy,
             (None, _) if self.facts.finished => Class::OkStream,
             (None, Frames::Array(splitter)) if splitter.closed() => Class::OkStream,
             (None, Frames::Opaque) if self.facts.output => Class::OkStream,
-            (None, Frames::Events(_) | Frames::Array(_) | Frames::Opaque) => Class::Ambiguous,
+            (None, Frames::Events(_) | Frames::Array(_) | Frames::Aws(_) | Frames::Opaque) => {
+                Class::Ambiguous
+            }
         }
     }
 }
@@ -164,7 +181,7 @@ impl Facts {
         }
         match json_envelope::read(data) {
             Ok(value) => {
-                let value = classify::normalised(adapter, value);
+                let value = classify::normalised(adapter, None, value);
                 let (name, data) = (event.name.as_slice(), &value);
                 self.note(
                     adapter,
@@ -190,6 +207,20 @@ impl Facts {
             }
             Err(json_envelope::NotStrictJson) => self.unreadable(),
         }
+    }
+
+    fn frame(&mut self, adapter: &Adapter, traits: &RequestTraits, frame: &Frame) {
+        let meaning = bedrock::meaning(frame);
+        let error = match &meaning {
+            Meaning::Error(error) if frame.payload.is_empty() => Some(error.to_string()),
+            _ => None,
+        };
+        self.note(adapter, traits, meaning);
+        self.keep_error_event(
+            error
+                .as_ref()
+                .map_or(&frame.payload, |text| text.as_bytes()),
+        );
     }
 
     fn keep_error_event(&mut self, data: &[u8]) {

@@ -26,9 +26,10 @@ use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
-use crate::providers::outbound::{PathParts, splice, upstream_path};
+use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
 use crate::providers::planning;
+use crate::providers::request_style::{auth_scheme, target_path};
 use crate::providers::scan::{self, Scan};
 
 /// Everything that requests share.
@@ -218,18 +219,22 @@ impl Gateway {
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
         let body = splice(&operation.body, &operation.scan, model);
-        let path = upstream_path(&PathParts {
-            api: facts.api,
-            verb: operation.verb,
-            version: operation.version,
-            base_path: &provider.provider.base.path,
-            model,
-            query: operation.query.as_deref(),
-        });
+        let path = target_path(
+            provider.adapter.style,
+            &provider.provider.azure,
+            &PathParts {
+                api: facts.api,
+                verb: operation.verb,
+                version: operation.version,
+                base_path: &provider.provider.base.path,
+                model,
+                query: operation.query.as_deref(),
+            },
+        );
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
-            auth: provider.adapter.auth,
+            auth: auth_scheme(provider.adapter, &provider.provider.azure),
             secret: provider.provider.keys.get(begin.key).map(|key| &key.secret),
             content_length: body.len(),
         };

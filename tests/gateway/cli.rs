@@ -1,5 +1,6 @@
 //! The binary's own commands: what they print, where, and how they exit. Nothing listens here.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -195,4 +196,138 @@ fn explain_exits_two_when_there_is_no_plan() {
     );
     fails(&["-m", "fast", "--header", "no colon"], "name: value");
     fails(&[], "--model");
+}
+
+/// Runs the binary with something on its stdin.
+fn rondo_with(args: &[&str], stdin: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rondo"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = pipe.write_all(stdin);
+        });
+        child.wait_with_output().unwrap()
+    })
+}
+
+const CORPUS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/fixtures/responses.jsonl"
+);
+
+#[test]
+fn classify_agrees_with_the_whole_corpus() {
+    // R-A1 R-A2 R-A3 R-A4
+    let corpus = std::fs::read(CORPUS).unwrap();
+    let outputs = [
+        rondo(&["classify", "--json", CORPUS]),
+        rondo_with(&["classify", "--json", "-"], &corpus),
+    ];
+    for output in outputs {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(text(&output.stderr), "");
+        let (rows, found) = (text(&corpus).lines(), text(&output.stdout).lines());
+        let mut compared = 0;
+        for (row, found) in rows.zip(found) {
+            let row: Value = serde_json::from_str(row).unwrap();
+            let found: Value = serde_json::from_str(found).unwrap();
+            for member in ["id", "class", "certified_pre_execution", "retry_after_ms"] {
+                assert_eq!(row[member], found[member], "{row}");
+            }
+            assert!(found["rule"].is_string());
+            assert_eq!(found.as_object().unwrap().len(), 5);
+            compared += 1;
+        }
+        assert_eq!(compared, 192);
+        assert_eq!(text(&output.stdout).lines().count(), 192);
+    }
+}
+
+#[test]
+fn classify_prints_a_table_for_people() {
+    let output = rondo(&["classify", CORPUS]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines.len(), 193);
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    assert_eq!(
+        words(lines[0]),
+        ["id", "class", "certified", "delay", "rule"]
+    );
+    let throttled = lines
+        .iter()
+        .find(|line| line.starts_with("bedrock-429-amz-retry-after "));
+    let wanted = [
+        "bedrock-429-amz-retry-after",
+        "throttle",
+        "yes",
+        "1500",
+        "ms",
+        "bedrock.429.throttling",
+    ];
+    assert_eq!(words(throttled.unwrap()), wanted);
+}
+
+#[test]
+fn classify_names_bad_lines_and_prints_the_others() {
+    let long = format!("{{\"body\":\"{}\"}}", "x".repeat(2 << 20));
+    let lines = [
+        r#"{"id":"a","status":429,"provider":"openai"}"#,
+        "",
+        "{",
+        &long,
+        r#"{"id":"b","status":429,"provider":"acme"}"#,
+        r#"{"id":"c","status":401,"provider":"openai"}"#,
+    ];
+    let output = rondo_with(&["classify", "--json", "-"], lines.join("\n").as_bytes());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let ids: Vec<Value> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone())
+        .collect();
+    assert_eq!(ids, ["a", "c"]);
+    let errors: Vec<&str> = text(&output.stderr).lines().collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(
+        errors[0].starts_with("-:3: not a JSON object"),
+        "{errors:?}"
+    );
+    assert!(errors[1].starts_with("-:4: longer than"), "{errors:?}");
+    assert!(
+        errors[2].starts_with("-:5: provider \"acme\" has no adapter"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn classify_takes_the_callers_word_for_adapter_and_format() {
+    let line = br#"{"status":429,"headers":{"content-type":"application/json"},"body":"{\"object\":\"error\",\"message\":\"m\",\"type\":\"rate_limited\"}"}"#;
+    let args = [
+        "classify",
+        "--json",
+        "--adapter",
+        "mistral",
+        "--api",
+        "openai_chat",
+        "-",
+    ];
+    let output = rondo_with(&args, line);
+    let found: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    assert_eq!(found["rule"], "mistral.429.rate_limited");
+    assert_eq!(found["id"], "line 1");
+    let unknown = rondo(&["classify", "--adapter", "acme", CORPUS]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    assert!(
+        text(&unknown.stderr).contains("openai_compatible"),
+        "{unknown:?}"
+    );
+    let missing = rondo(&["classify", "/nowhere/at/all"]);
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
 }

@@ -1,155 +1,185 @@
-//! Every answer of the corpus whose provider has an adapter gets exactly the class, the proof and the delay written beside it.
+//! Every answer of the corpus gets exactly the class, the proof and the delay written beside it; and how such lines are read.
 
 use std::path::Path;
 
 use rondo::core::api::Api;
 use rondo::core::class::Class;
-use rondo::core::outcome::Outcome;
-use rondo::providers::adapter::Adapter;
-use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
-use rondo::providers::classify::classify;
-use rondo::providers::peek::{Peek, Rest, is_stream, peek};
+use rondo::providers::corpus::{self, BadLine, Judged, Known, Row};
 use rondo::providers::registry;
-use rondo::providers::stream::StreamWatch;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// Rows of the corpus that are run. A new adapter raises it.
-const ROWS_RUN: usize = 150;
+const ROWS: usize = 192;
+
+const NOTHING: Known = Known {
+    adapter: None,
+    api: None,
+};
 
 #[test]
 fn every_row_of_the_corpus_gets_its_class_proof_and_delay() {
     // R-A1 R-A2 R-A3 R-A4
     let mut failures = Vec::new();
-    let mut run = 0;
-    for row in rows() {
-        let Some(adapter) = adapter_for(&row) else {
-            continue;
-        };
-        run += 1;
-        let (wanted, found) = (expectation(&row), reading(adapter, &row));
-        if wanted != found {
-            failures.push(format!("{}: wanted {wanted:?}, found {found:?}", row["id"]));
+    let lines = lines();
+    for line in &lines {
+        let row = corpus::read(line.as_bytes()).unwrap();
+        let found = corpus::to_json(&corpus::judge(&row, &NOTHING).unwrap(), 0);
+        let wanted: Value = serde_json::from_str(line).unwrap();
+        for member in ["id", "class", "certified_pre_execution", "retry_after_ms"] {
+            if wanted[member] != found[member] {
+                failures.push(format!("{wanted}\n  found {found}"));
+            }
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert_eq!(run, ROWS_RUN);
+    assert_eq!(lines.len(), ROWS);
 }
 
-/// Class, whether certified, delay in milliseconds.
-type Reading = (String, bool, Option<u64>);
-
-fn rows() -> Vec<Value> {
+fn lines() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(root.join("../shared/corpus/responses.jsonl"))
         .or_else(|_| std::fs::read_to_string(root.join("tests/fixtures/responses.jsonl")))
         .unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(str::to_owned).collect()
 }
 
-fn adapter_for(row: &Value) -> Option<&'static Adapter> {
-    let name = match row["provider"].as_str().unwrap() {
-        "openai-compatible" | "nginx" | "cloudflare" | "envoy" | "kong" | "aws-alb"
-        | "azure-apim" | "aws-apigateway" | "google-frontend" => "openai_compatible",
-        "azure-openai" => "azure_openai",
-        "llama.cpp" => "llama_cpp",
-        other => other,
+fn judged(line: &Value, known: &Known) -> Result<Judged, BadLine> {
+    corpus::judge(&corpus::read(line.to_string().as_bytes())?, known)
+}
+
+#[test]
+fn providers_go_by_the_names_that_people_write() {
+    let names = [
+        ("openai", "openai"),
+        ("OpenAI", "openai"),
+        ("azure-openai", "azure_openai"),
+        ("azure_openai", "azure_openai"),
+        ("github-copilot", "copilot"),
+        ("copilot", "copilot"),
+        ("llama.cpp", "llama_cpp"),
+        ("nvidia-nim", "nvidia_nim"),
+        ("openai-compatible", "openai_compatible"),
+        ("nginx", "openai_compatible"),
+        ("cloudflare", "openai_compatible"),
+        ("aws-alb", "openai_compatible"),
+        ("aws-apigateway", "openai_compatible"),
+        ("azure-apim", "openai_compatible"),
+        ("envoy", "openai_compatible"),
+        ("kong", "openai_compatible"),
+        ("google-frontend", "openai_compatible"),
+    ];
+    for (written, name) in names {
+        let found = corpus::adapter_of(written).map(|adapter| adapter.name);
+        assert_eq!(found, Some(name), "{written}");
+    }
+    for adapter in registry::all() {
+        assert!(std::ptr::eq(
+            corpus::adapter_of(adapter.name).unwrap(),
+            *adapter
+        ));
+    }
+    assert!(corpus::adapter_of("acme").is_none());
+}
+
+#[test]
+fn what_the_caller_says_goes_before_what_the_line_says() {
+    let body = r#"{"error":{"message":"m","type":"rate_limited","code":"1300"}}"#;
+    let line = json!({
+        "provider": "openai", "status": 429, "body": body,
+        "headers": { "Content-Type": "application/json" },
+    });
+    let as_written = judged(&line, &NOTHING).unwrap();
+    assert!(!as_written.certified);
+    let known = Known {
+        adapter: registry::find("mistral"),
+        ..NOTHING
     };
-    registry::find(name)
-}
-
-fn expectation(row: &Value) -> Reading {
-    (
-        row["class"].as_str().unwrap().to_owned(),
-        row["certified_pre_execution"].as_bool().unwrap(),
-        row["retry_after_ms"].as_u64(),
-    )
-}
-
-fn reading(adapter: &'static Adapter, row: &Value) -> Reading {
-    let headers: Vec<(String, String)> = row["headers"]
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
-        .collect();
-    let head = ResponseHead {
-        status: u16::try_from(row["status"].as_u64().unwrap()).unwrap(),
-        headers: &headers,
+    let as_known = judged(&line, &known).unwrap();
+    assert_eq!(as_known.rule, "mistral.429.rate_limited");
+    assert!(as_known.certified);
+    let stream = json!({
+        "provider": "openai", "api": "chat.completions.stream", "status": 200,
+        "headers": { "content-type": "text/event-stream" },
+        "body": "data: {\"type\":\"response.created\"}\n\n",
+    });
+    let chat = judged(&stream, &NOTHING).unwrap();
+    let known = Known {
+        api: Some(Api::OpenaiResponses),
+        ..NOTHING
     };
-    let api = row["api"].as_str().unwrap();
-    let traits = RequestTraits {
-        api: api_of(adapter, api),
-        stream: api.to_ascii_lowercase().contains("stream"),
-        side_effects: false,
+    assert_eq!(judged(&stream, &known).unwrap().class, Class::Ambiguous);
+    assert_eq!(chat.rule, "stream.ended_early");
+}
+
+#[test]
+fn a_line_may_leave_out_all_but_its_status() {
+    let known = Known {
+        adapter: registry::find("openai"),
+        ..NOTHING
     };
-    let body = body(row);
-    if head.status >= 300 {
-        let verdict = classify(adapter, &traits, &[], &head, &body, BodyEnd::Complete);
-        assert_eq!(verdict.status, head.status);
-        return (
-            verdict.class.label().to_owned(),
-            matches!(verdict.outcome, Outcome::Rejected(_)),
-            verdict.pushback.map(|delay| delay.as_millis() as u64),
-        );
-    }
-    let first = peek(adapter, &traits, &head, &body, Rest::Ended);
-    if !is_stream(&traits, &head) {
-        return match first {
-            Peek::Error(verdict) => (verdict.class.label().to_owned(), false, None),
-            Peek::Commit => (Class::OkStream.label().to_owned(), false, None),
-            Peek::NeedMore => panic!("an ended answer cannot need more"),
-        };
-    }
-    let mut watch = StreamWatch::new(adapter, traits, &head);
-    watch.feed(&body);
-    watch.finish();
-    if let Peek::Error(verdict) = first {
-        assert_eq!(verdict.class, watch.ended_as(), "peek and watch disagree");
-    }
-    let error = watch.error();
-    (
-        watch.ended_as().label().to_owned(),
-        error.is_some_and(|verdict| matches!(verdict.outcome, Outcome::Rejected(_))),
-        error
-            .and_then(|verdict| verdict.pushback)
-            .map(|delay| delay.as_millis() as u64),
-    )
+    let found = judged(&json!({ "status": 503 }), &known).unwrap();
+    assert_eq!((found.class, found.rule), (Class::Ambiguous, "status"));
+    assert_eq!(corpus::to_json(&found, 7)["id"], "line 7");
+    let numbered = judged(&json!({ "id": 12, "status": 503 }), &known).unwrap();
+    assert_eq!(corpus::to_json(&numbered, 7)["id"], "12");
+    assert!(corpus::to_text(&numbered, 7).starts_with("12 "));
 }
 
-fn api_of(adapter: &Adapter, api: &str) -> Api {
-    if api.starts_with("responses") {
-        Api::OpenaiResponses
-    } else {
-        let spoken: Vec<Api> = adapter.speaks.iter().collect();
-        match api.starts_with("messages") && spoken.contains(&Api::AnthropicMessages) {
-            true => Api::AnthropicMessages,
-            false => spoken[0],
-        }
-    }
+#[test]
+fn repeated_and_numeric_headers_are_read() {
+    let line = json!({
+        "status": 429,
+        "headers": { "Retry-After": 5, "X-Should-Retry": ["true", "false"] },
+        "body": null,
+    });
+    let row = corpus::read(line.to_string().as_bytes()).unwrap();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let wanted = Row {
+        id: None,
+        provider: None,
+        api: None,
+        status: 429,
+        headers: vec![
+            pair("retry-after", "5"),
+            pair("x-should-retry", "true"),
+            pair("x-should-retry", "false"),
+        ],
+        body: vec![],
+    };
+    assert_eq!(row, wanted);
 }
 
-fn body(row: &Value) -> Vec<u8> {
-    let text = row["body"].as_str().unwrap();
-    match text.strip_prefix("base64:") {
-        Some(encoded) => base64(encoded),
-        None => text.as_bytes().to_vec(),
+#[test]
+fn a_line_that_cannot_be_read_says_why() {
+    let cases = [
+        ("", "not a JSON object"),
+        ("{", "not a JSON object"),
+        ("[]", "found a list"),
+        (
+            "{}",
+            "status: found null; needed is a whole number from 200 to 599",
+        ),
+        (r#"{"status":"429"}"#, "status: found text"),
+        (r#"{"status":42}"#, "status: found 42"),
+        (r#"{"status":4290000}"#, "status: found 4290000"),
+        (r#"{"status":429,"headers":[]}"#, "headers: found a list"),
+        (
+            r#"{"status":429,"headers":{"a":{}}}"#,
+            "headers: found an object",
+        ),
+        (r#"{"status":429,"body":{}}"#, "body: found an object"),
+        (r#"{"status":429,"body":"base64:%"}"#, "body: not base64"),
+        (r#"{"status":429,"provider":7}"#, "provider: found a number"),
+        (r#"{"status":429}"#, "no provider"),
+        (
+            r#"{"status":429,"provider":"acme"}"#,
+            "provider \"acme\" has no adapter",
+        ),
+    ];
+    for (line, wanted) in cases {
+        let found = corpus::read(line.as_bytes()).and_then(|row| corpus::judge(&row, &NOTHING));
+        let message = found.unwrap_err().to_string();
+        assert!(message.contains(wanted), "{line}: {message}");
     }
-}
-
-fn base64(text: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut out, mut bits, mut held) = (Vec::new(), 0_u32, 0);
-    for byte in text.bytes().filter(|byte| *byte != b'=') {
-        let digit = ALPHABET.iter().position(|known| *known == byte).unwrap();
-        bits = (bits << 6) | u32::try_from(digit).unwrap();
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
-            bits &= (1 << held) - 1;
-        }
-    }
-    out
+    let long = vec![b' '; corpus::LINE_BYTES_MAX + 1];
+    assert_eq!(corpus::read(&long), Err(BadLine::TooLong));
 }

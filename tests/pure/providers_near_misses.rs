@@ -29,6 +29,7 @@ const GEMINI_GOOD: &str = r#"{"error":{"code":429,"message":"m","status":"RESOUR
 fn cases() -> Vec<Case> {
     let mut all = main_vendors();
     all.extend(super::providers_cases::cases());
+    all.extend(super::providers_clouds::cases());
     all
 }
 

@@ -12,7 +12,7 @@ use crate::config::reader::Map;
 use crate::config::secret;
 use crate::core::api::ApiSet;
 use crate::policy::provider::{
-    BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
+    Azure, BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
 };
 
 /// A provider of the file; `provider` is `None` when it was refused.
@@ -44,6 +44,7 @@ impl Compiler<'_> {
     fn provider(&mut self, name: &str, map: &Map<'_>) -> Option<Provider> {
         let adapter = self.adapter(map);
         let place = self.place(map, adapter.map(|(adapter, _)| adapter));
+        let azure = self.azure(map, adapter.map(|(adapter, _)| adapter));
         let (ownership, retry) = self.retry(map);
         let keys = self.keys(map);
         let trust_status = self.statuses(map, "trust_status");
@@ -70,6 +71,7 @@ impl Compiler<'_> {
             // Most cleartext model servers speak HTTP/1.1 only, and prior knowledge cannot be negotiated away.
             http2: map.flag("http2").unwrap_or(base.tls),
             base,
+            azure,
             keys,
             mock,
             ca: ca.map(Arc::from),
@@ -96,6 +98,30 @@ impl Compiler<'_> {
         };
         self.report.refuse(&map.at("adapter"), message);
         None
+    }
+
+    /// What only Azure has. A key of it at another adapter would do nothing, so it is refused.
+    fn azure(&mut self, map: &Map<'_>, adapter: Option<&'static str>) -> Azure {
+        const AZURE: &str = "azure_openai";
+        if let Some(adapter) = adapter.filter(|adapter| *adapter != AZURE) {
+            for key in ["deployments", "api_version", "auth"] {
+                if map.has(key) {
+                    let message = format!("only adapter {AZURE} has this; {adapter} has not");
+                    self.report.refuse(&map.at(key), message);
+                }
+            }
+            return Azure::default();
+        }
+        let deployments = map.flag("deployments") == Some(true);
+        if deployments && !map.has("api_version") {
+            let message = "a deployment in the path needs `api_version`, e.g. 2024-10-21";
+            self.report.refuse(&map.at("deployments"), message);
+        }
+        Azure {
+            deployments,
+            api_version: map.text("api_version").map(Into::into),
+            bearer: map.text("auth") == Some("bearer"),
+        }
     }
 
     fn place(&mut self, map: &Map<'_>, adapter: Option<&'static str>) -> Option<Place> {

@@ -11,7 +11,7 @@ use super::defaults as preset;
 use super::schema::{Choice, Field, Given, Kind, Need, Preset, Shape, Text};
 
 /// Adapters that a file may name. Which of them a build has is the catalog's knowledge.
-pub(super) const ADAPTERS: [&str; 18] = [
+pub(super) const ADAPTERS: [&str; 23] = [
     "openai",
     "azure_openai",
     "anthropic",
@@ -22,6 +22,11 @@ pub(super) const ADAPTERS: [&str; 18] = [
     "groq",
     "deepseek",
     "openrouter",
+    "cohere",
+    "xai",
+    "together",
+    "fireworks",
+    "nvidia_nim",
     "copilot",
     "vllm",
     "sglang",

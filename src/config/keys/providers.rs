@@ -1,7 +1,7 @@
 //! `providers`.
 
 use super::super::defaults as preset;
-use super::super::schema::Preset::{Number, Word, Words};
+use super::super::schema::Preset::{Flag, Number, Word, Words};
 use super::super::schema::{Choice, Kind, Shape, Text, millis};
 use super::{SECRET, STATUSES, choice, defaulted, list, number, optional, required, shape};
 
@@ -18,6 +18,24 @@ pub(super) static PROVIDER: Shape = shape(
             Kind::Text(Text::Url),
             "the adapter's public address, where it has one",
             "Scheme, host and optional path prefix; one that ends in a version, such as /v1, takes the place of the native version. Required unless the adapter has a public address or `mock` is set.",
+        ),
+        defaulted(
+            "deployments",
+            Kind::Flag,
+            Flag(preset::AZURE_DEPLOYMENTS),
+            "azure_openai only: whether the target's model stands in the path as a deployment, /openai/deployments/MODEL; false means /openai/v1, where it stands in the body.",
+        ),
+        optional(
+            "api_version",
+            Kind::Text(Text::Name),
+            "no api-version is sent; /openai/v1 needs none",
+            "azure_openai only: the api-version of every request, such as 2024-10-21. Required with `deployments: true`.",
+        ),
+        defaulted(
+            "auth",
+            Kind::Choice(AZURE_AUTH),
+            Word(preset::AZURE_AUTH),
+            "azure_openai only: what the key is.",
         ),
         defaulted(
             "ownership",
@@ -69,6 +87,14 @@ pub(super) static PROVIDER: Shape = shape(
         ),
     ],
 );
+
+const AZURE_AUTH: &[Choice] = &[
+    choice("api_key", "A key of the resource, sent as api-key."),
+    choice(
+        "bearer",
+        "A token of Entra ID, sent as authorization. Nothing renews it here.",
+    ),
+];
 
 const OWNERSHIP: &[Choice] = &[
     choice(

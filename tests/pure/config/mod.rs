@@ -1,6 +1,7 @@
 //! The configuration, from text to snapshot.
 
 mod accepted;
+mod azure;
 mod files;
 mod never;
 mod refused;
@@ -79,10 +80,11 @@ const COMPATIBLE: &[Api] = &[
 ];
 const ANTHROPIC: &[Api] = &[Api::AnthropicMessages, Api::AnthropicCountTokens];
 
-const ADAPTERS: [(&str, &[Api], Option<&str>); 4] = [
+const ADAPTERS: [(&str, &[Api], Option<&str>); 5] = [
     ("openai", OPENAI, Some("https://api.openai.com")),
     ("anthropic", ANTHROPIC, Some("https://api.anthropic.com")),
     ("vllm", OPENAI, None),
+    ("azure_openai", OPENAI, None),
     ("openai_compatible", COMPATIBLE, None),
 ];
 
