@@ -12,7 +12,7 @@ use rondo::app::App;
 use rondo::app::catalog::Catalog;
 use rondo::app::daemon;
 use rondo::app::health;
-use rondo::app::server::{self, StartOptions};
+use rondo::app::server::{self, ServeError, StartOptions};
 use rondo::app::signals::Signals;
 use rondo::config::{self, Environment, ProcessEnv};
 use rondo::explain::{self, Request};
@@ -98,7 +98,11 @@ fn run(file: &Path, start: StartOptions) -> ExitCode {
     };
     match server::run(&app, &background, signals, start) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(error @ ServeError::Listen { .. }) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        Err(error @ ServeError::Tls { .. }) => {
             eprintln!("{error}");
             ExitCode::from(BAD_CONFIG)
         }

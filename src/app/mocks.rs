@@ -1,14 +1,14 @@
 //! The scripted providers that are embedded in this process, one for each provider with a `mock`.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::StartError;
-use crate::mock::{MockServer, Recorder, Script, Setup};
+use crate::mock::{MockServer, Recorder, Script, Setup, bind};
 use crate::policy::provider::Provider;
 use crate::policy::snapshot::Snapshot;
 
@@ -56,7 +56,10 @@ impl Mocks {
             }
             return Ok(());
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = {
+            let _runtime = self.runtime.enter();
+            bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?
+        };
         let server = MockServer::start_in(
             &self.runtime,
             &provider.name,

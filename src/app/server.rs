@@ -1,5 +1,7 @@
 //! The servers: listeners, Pingora's configuration, and the order in which everything starts.
 
+use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use super::admin_service::AdminService;
 use super::drain::Drain;
 use super::signals::{self, Signals};
 use crate::core::limits::SENDS_MAX;
-use crate::policy::snapshot::{Listen, ServerSettings};
+use crate::policy::snapshot::{Listen, ServerSettings, Snapshot};
 use crate::proxy::service::DataPlane;
 use crate::proxy::upstream::AttemptConnector;
 
@@ -38,6 +40,16 @@ pub struct StartOptions {
 /// Why the servers cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// An address cannot be listened on: it is taken, not this machine's, or not permitted.
+    #[error("cannot listen on {address} ({key}): {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The key of the configuration.
+        key: &'static str,
+        /// Why.
+        source: io::Error,
+    },
     /// A certificate cannot be used.
     #[error("server.listen {address}: {what}")]
     Tls {
@@ -46,6 +58,32 @@ pub enum ServeError {
         /// Why.
         what: String,
     },
+}
+
+/// Tries every address once. Pingora 0.9.1 retries a taken one for seconds, then panics in one of its threads, and the process lives on
+/// without serving (`a_taken_port_ends_the_start`).
+fn check_addresses(snapshot: &Snapshot) -> Result<(), ServeError> {
+    let data = snapshot
+        .server
+        .listen
+        .iter()
+        .map(|listen| ("server.listen", &listen.address));
+    let admin = snapshot
+        .admin
+        .listen
+        .iter()
+        .map(|address| ("admin.listen", address));
+    for (key, address) in data.chain(admin) {
+        if let Err(source) = TcpListener::bind(address) {
+            let address = address.clone();
+            return Err(ServeError::Listen {
+                address,
+                key,
+                source,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The data plane as a Pingora service, with its listeners.
@@ -111,6 +149,10 @@ pub fn run(
     start: StartOptions,
 ) -> Result<(), ServeError> {
     let settings = app.snapshot().server.clone();
+    // At an upgrade the addresses are taken: by the process that hands them over.
+    if !start.upgrade {
+        check_addresses(&app.snapshot())?;
+    }
     let (hangups, stop) = signals.split(app.gateway.around.lifecycle.clone());
     let opt = Opt {
         upgrade: start.upgrade,

@@ -71,5 +71,5 @@ pub use presets::Preset;
 pub use recorder::{Depth, Recorder, SeenRequest, body_hash};
 pub use script::Script;
 pub use server::{Clock, MockServer, Setup};
-pub use standalone::{StandaloneError, run_standalone, start_all};
+pub use standalone::{StandaloneError, bind, run_standalone, start_all};
 pub use yaml::ScriptError;

@@ -56,6 +56,16 @@ pub async fn start_all(text: &str) -> Result<Vec<MockServer>, StandaloneError> {
 async fn start_one(name: &str, script: Script, listen: &str) -> io::Result<MockServer> {
     let addr = lookup_host(listen).await?.next();
     let addr = addr.ok_or_else(|| io::Error::other("the name has no address"))?;
+    let listener = bind(addr)?;
+    let setup = Setup {
+        recorder: Recorder::new(Depth::Counts),
+        clock: Clock::running(),
+    };
+    MockServer::start_in(&Handle::current(), name, script, listener, setup)
+}
+
+/// A listener that a burst of connections does not overflow: the default backlog of 128 resets the rest. Called on a runtime.
+pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if addr.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -63,12 +73,7 @@ async fn start_one(name: &str, script: Script, listen: &str) -> io::Result<MockS
     };
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
-    let listener = socket.listen(BACKLOG)?.into_std()?;
-    let setup = Setup {
-        recorder: Recorder::new(Depth::Counts),
-        clock: Clock::running(),
-    };
-    MockServer::start_in(&Handle::current(), name, script, listener, setup)
+    socket.listen(BACKLOG)?.into_std()
 }
 
 /// Runs every server of a file until SIGINT or SIGTERM. `on_listening` is told names and addresses once all of them accept.

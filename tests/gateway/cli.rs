@@ -331,3 +331,26 @@ fn classify_takes_the_callers_word_for_adapter_and_format() {
     let missing = rondo(&["classify", "/nowhere/at/all"]);
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
 }
+
+/// A port that somebody else listens on ends the start with a word about it, not ten seconds later and half.
+#[test]
+fn a_taken_port_ends_the_start() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = format!(
+        "server: {{ listen: [{{ address: \"{address}\" }}] }}\nadmin: {{ listen: \"off\" }}\nproviders: {{ a: {{ adapter: openai, mock: {{ answers: [ok] }} }} }}\nroutes: [{{ name: r, models: [m], targets: [{{ name: t, provider: a }}] }}]\n"
+    );
+    let file = crate::support::write_config(&config);
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_rondo"))
+        .args(["run", "-c"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("cannot listen on {address} (server.listen)")),
+        "{said}"
+    );
+    std::fs::remove_file(file).unwrap();
+}
