@@ -20,7 +20,7 @@ impl Line {
     }
 
     pub(super) fn speech(&self, out: &mut Out) {
-        let mut frame = vec![0; SILENCE_BYTES];
+        let mut frame = [0; SILENCE_BYTES];
         let header = frame.iter_mut().zip(SILENCE_HEADER);
         header.for_each(|(byte, wanted)| *byte = wanted);
         // As many frames as words, so that a longer text is a longer recording.
