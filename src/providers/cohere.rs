@@ -1,4 +1,4 @@
-//! Cohere: OpenAI's chat and embeddings at its compatibility address; its own envelope is a bare `message`.
+//! Cohere: OpenAI's chat and embeddings at its compatibility address, ranking at its own; its own envelope is a bare `message`.
 //!
 //! Its errors have no code, so nothing certifies: a minute's limit and a month's differ in prose alone.
 
@@ -15,10 +15,10 @@ const FINISH: Path = &["error", "finish_reason"];
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
     name: "cohere",
-    speaks: ApiSet::of(&[Api::OpenaiChat, Api::OpenaiEmbeddings]),
+    speaks: ApiSet::of(&[Api::OpenaiChat, Api::OpenaiEmbeddings, Api::Rerank]),
     default_base_url: Some("https://api.cohere.ai/compatibility/v1"),
     auth: AuthScheme::Bearer,
-    style: RequestStyle::Native,
+    style: RequestStyle::Cohere,
     framing: Framing::EventStream,
     envelope: Envelope::of(&[(MESSAGE, Kind::Text)]),
     deny: &[DENY],

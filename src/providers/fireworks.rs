@@ -18,6 +18,7 @@ pub static ADAPTER: Adapter = Adapter {
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
         Api::OpenaiEmbeddings,
+        Api::Rerank,
     ]),
     default_base_url: Some("https://api.fireworks.ai/inference/v1"),
     auth: AuthScheme::Bearer,

@@ -24,6 +24,8 @@ pub enum RequestStyle {
     Vertex,
     /// Bedrock's OpenAI-compatible paths.
     Bedrock,
+    /// As the API format has them below Cohere's compatibility address; ranking is below `/v2` instead.
+    Cohere,
 }
 
 /// The path and query at a target. `azure` matters for [`RequestStyle::Azure`] alone.
@@ -37,6 +39,12 @@ pub fn target_path(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) ->
         },
         RequestStyle::Azure => azure_path(azure, parts, base),
         RequestStyle::Vertex => vertex_path(parts, base),
+        RequestStyle::Cohere if parts.api == Api::Rerank => {
+            let own = base.strip_suffix("/compatibility/v1").unwrap_or(base);
+            let own = own.strip_suffix("/v2").unwrap_or(own);
+            with_query(format!("{own}/v2/rerank"), parts.query)
+        }
+        RequestStyle::Cohere => native(parts, base),
         RequestStyle::Bedrock if base.is_empty() => native(parts, "/openai/v1"),
         RequestStyle::Bedrock => native(parts, base),
     }
@@ -50,7 +58,8 @@ pub fn auth_scheme(adapter: &Adapter, azure: &Azure) -> AuthScheme {
         | RequestStyle::Native
         | RequestStyle::Unversioned
         | RequestStyle::Vertex
-        | RequestStyle::Bedrock => adapter.auth,
+        | RequestStyle::Bedrock
+        | RequestStyle::Cohere => adapter.auth,
     }
 }
 

@@ -19,6 +19,7 @@ pub static ADAPTER: Adapter = Adapter {
     speaks: ApiSet::of(&[
         Api::OpenaiChat,
         Api::OpenaiResponses,
+        Api::OpenaiImages,
         Api::AnthropicMessages,
     ]),
     default_base_url: Some("https://api.x.ai"),

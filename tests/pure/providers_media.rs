@@ -169,7 +169,14 @@ fn adapters_offer_what_their_providers_do() {
         "openai_transcriptions openai_translations rerank"
     );
     assert_eq!(special("sglang"), "openai_transcriptions rerank");
-    assert_eq!(special("llama_cpp"), "rerank");
+    assert_eq!(
+        special("together"),
+        "openai_images openai_speech openai_transcriptions openai_translations rerank"
+    );
+    assert_eq!(special("xai"), "openai_images");
+    for rerank in ["llama_cpp", "fireworks", "cohere"] {
+        assert_eq!(special(rerank), "rerank", "{rerank}");
+    }
     for none in [
         "anthropic",
         "anthropic_compatible",
@@ -178,6 +185,10 @@ fn adapters_offer_what_their_providers_do() {
         "openrouter",
         "tgi",
         "ollama",
+        "vertex",
+        "bedrock",
+        "copilot",
+        "nvidia_nim",
     ] {
         assert_eq!(special(none), "", "{none}");
     }

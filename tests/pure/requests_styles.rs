@@ -256,3 +256,19 @@ fn copilot_has_no_version_in_openais_paths() {
         );
     }
 }
+
+#[test]
+fn cohere_ranks_at_its_own_address() {
+    let azure = Azure::default();
+    let style = RequestStyle::Cohere;
+    for base in ["/compatibility/v1", "/v2", ""] {
+        assert_eq!(path(style, &azure, Api::Rerank, base, "m"), "/v2/rerank");
+    }
+    let base = "/proxy/compatibility/v1/";
+    assert_eq!(
+        path(style, &azure, Api::Rerank, base, "m"),
+        "/proxy/v2/rerank"
+    );
+    let chat = path(style, &azure, Api::OpenaiChat, base, "m");
+    assert_eq!(chat, "/proxy/compatibility/v1/chat/completions");
+}
