@@ -3,6 +3,8 @@
 //! Not here: how inputs are made. `fuzz/` calls these under a fuzzer, and `tests/pure` under proptest, so that both check the same. A
 //! failed assertion is a finding; nothing in the product calls this.
 
+use bytes::Bytes;
+
 use crate::core::api::Api;
 use crate::core::limits::{PEEK_BYTES_MAX, PUSHBACK_MAX, REPLY_BODY_MAX};
 use crate::core::outcome::Outcome;
@@ -10,23 +12,25 @@ use crate::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use crate::providers::classify::classify;
 use crate::providers::event_stream::{EventStreamParser, Frame, encode};
 use crate::providers::json_envelope;
+use crate::providers::multipart;
 use crate::providers::outbound::splice;
 use crate::providers::peek::{Peek, Rest, peek};
 use crate::providers::pushback::{self, DelaySource};
 use crate::providers::registry;
-use crate::providers::scan::scan;
+use crate::providers::scan::{self, Scan, ScanError};
 use crate::providers::sse::{SseEvent, SseParser};
 
 /// What a fuzzer does with an entry point.
 pub type Entry = fn(&[u8]);
 
 /// Every entry point under the name of its fuzz target.
-pub const ENTRIES: [(&str, Entry); 5] = [
+pub const ENTRIES: [(&str, Entry); 6] = [
     ("sse", sse),
     ("event_stream", event_stream),
     ("delay_headers", delay_headers),
     ("json_envelope", envelope),
     ("scan", request_scan),
+    ("multipart", form_scan),
 ];
 
 /// The first byte, for a choice that the rest does not depend on, and the rest.
@@ -172,46 +176,80 @@ pub fn envelope(input: &[u8]) {
     }
 }
 
-/// Request bodies: what the scanner accepts is JSON, and the model it found can be replaced without touching anything else.
+/// Request bodies: what the scanner accepts is an object, and the model it found can be replaced without touching anything else.
 pub fn request_scan(input: &[u8]) {
     let (kind, bytes) = choice(input);
-    let body = bytes::Bytes::copy_from_slice(bytes);
-    let api = Api::ALL
-        .get(kind % Api::ALL.len())
+    let apis: Vec<Api> = Api::ALL.into_iter().filter(|api| !api.is_form()).collect();
+    let api = apis
+        .get(kind % apis.len())
         .copied()
         .unwrap_or(Api::OpenaiChat);
-    let Ok(found) = scan(api, &body) else {
-        return;
-    };
-    let usual = serde_json::from_slice::<serde_json::Value>(bytes);
-    if let Ok(value) = &usual {
+    let read = |body: &[u8]| scan::scan(api, body);
+    if read(bytes).is_ok()
+        && let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes)
+    {
         assert!(value.is_object(), "a request that is no object");
     }
-    let model = found.model.as_deref().unwrap_or("m");
-    let same: Vec<u8> = splice(&body, &found, model).into_iter().flatten().collect();
-    let other: Vec<u8> = splice(&body, &found, "other-model")
-        .into_iter()
-        .flatten()
-        .collect();
-    let reread = scan(api, &bytes::Bytes::from(other));
+    model_can_be_replaced(bytes, &read);
+}
+
+/// Forms: the same for fields of a form. Its boundary is `b`.
+pub fn form_scan(input: &[u8]) {
+    const CONTENT_TYPE: &[u8] = b"multipart/form-data; boundary=b";
+    let (kind, bytes) = choice(input);
+    let apis: Vec<Api> = Api::ALL.into_iter().filter(|api| api.is_form()).collect();
+    let api = apis
+        .get(kind % apis.len())
+        .copied()
+        .unwrap_or(Api::OpenaiTranscriptions);
+    model_can_be_replaced(bytes, &|body| {
+        multipart::scan(api, Some(CONTENT_TYPE), body)
+    });
+    // Any content type at all names a boundary or none.
+    let _ = multipart::scan(api, Some(bytes), bytes);
+}
+
+/// A body that was understood is still understood with another model in it, and says the same but for that.
+fn model_can_be_replaced(bytes: &[u8], read: &dyn Fn(&[u8]) -> Result<Scan, ScanError>) {
+    let Ok(found) = read(bytes) else {
+        return;
+    };
+    let body = Bytes::copy_from_slice(bytes);
+    let replaced =
+        |model: &str| -> Vec<u8> { splice(&body, &found, model).into_iter().flatten().collect() };
+    let Some(model) = found.model.as_deref() else {
+        assert_eq!(
+            replaced("other-model"),
+            bytes,
+            "a body without a model changed"
+        );
+        return;
+    };
+    let reread = read(&replaced("other-model"));
     assert!(reread.is_ok(), "a replaced model broke the body");
+    let Ok(reread) = reread else {
+        return;
+    };
+    let wanted = ["other-model", "models/other-model"];
+    let other = reread.model.as_deref();
     assert!(
-        scan(api, &bytes::Bytes::from(same)).is_ok(),
+        other.is_some_and(|model| wanted.contains(&model)),
+        "{other:?}"
+    );
+    assert_eq!(reread.stream, found.stream, "another member changed");
+    assert_eq!(
+        reread.side_effects, found.side_effects,
+        "another member changed"
+    );
+    assert_eq!(
+        reread.model_spans.len(),
+        found.model_spans.len(),
+        "a place was lost"
+    );
+    assert!(
+        read(&replaced(model)).is_ok(),
         "the same model broke the body"
     );
-    if let (Some(_), Ok(reread)) = (&found.model, &reread) {
-        let wanted = ["other-model", "models/other-model"];
-        let model = reread.model.as_deref();
-        assert!(
-            model.is_some_and(|model| wanted.contains(&model)),
-            "{model:?}"
-        );
-        assert_eq!(reread.stream, found.stream, "another member changed");
-        assert_eq!(
-            reread.side_effects, found.side_effects,
-            "another member changed"
-        );
-    }
 }
 
 /// A decided peek stays decided, and an ended answer needs no more.

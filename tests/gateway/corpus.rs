@@ -84,22 +84,19 @@ async fn gateway(provider: &Provider, settings: &dyn Fn(&Adapter) -> String) -> 
 /// The path and body of a client's request.
 fn asking(adapter: &Adapter, api: Api, stream: bool) -> (String, String) {
     let model = format!("{}/m", adapter.name);
-    let path = match (api, stream) {
-        (Api::OpenaiChat, _) => "/v1/chat/completions",
-        (Api::OpenaiCompletions, _) => "/v1/completions",
-        (Api::OpenaiResponses, _) => "/v1/responses",
-        (Api::OpenaiEmbeddings, _) => "/v1/embeddings",
-        (Api::AnthropicMessages, _) => "/v1/messages",
-        (Api::AnthropicCountTokens, _) => "/v1/messages/count_tokens",
-        (Api::Gemini, stream) => {
-            let verb = if stream {
-                "streamGenerateContent"
-            } else {
-                "generateContent"
+    let path = match api {
+        Api::Gemini => {
+            let verb = match stream {
+                true => "streamGenerateContent",
+                false => "generateContent",
             };
             let path = format!("/v1beta/models/{}:{verb}", model.replace('/', "%2F"));
             return (path, "{\"contents\":[]}".to_owned());
         }
+        Api::OpenaiChat => "/v1/chat/completions",
+        Api::OpenaiResponses => "/v1/responses",
+        Api::AnthropicMessages => "/v1/messages",
+        other => panic!("no row is about {other}"),
     };
     let body = format!("{{\"model\":\"{model}\",\"stream\":{stream}}}");
     (path.to_owned(), body)

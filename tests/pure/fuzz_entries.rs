@@ -60,6 +60,13 @@ const PIECES: &[&str] = &[
     "é",
     "{\"error\":{\"details\":[{\"@type\":\"google.rpc.RetryInfo\",\"retryDelay\":\"3.5s\"}]}}",
     "throttlingException",
+    "--b\r\n",
+    "--b--\r\n",
+    "\r\n--b\r\n",
+    "content-disposition: form-data; name=\"model\"\r\n\r\ngpt\r\n",
+    "content-disposition: form-data; name=\"file\"; filename=\"a\"\r\n",
+    "multipart/form-data; boundary=b",
+    "--b\r\ncontent-disposition: form-data; name=model\r\n\r\nm\r\n--b--",
 ];
 
 fn written() -> impl Strategy<Value = Vec<u8>> {
@@ -116,6 +123,7 @@ fn every_fixture_passes_every_entry_point() {
     }
     fuzzing::sse(&[]);
     fuzzing::request_scan(&[]);
+    fuzzing::form_scan(&[]);
 }
 
 #[test]
