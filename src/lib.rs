@@ -20,6 +20,9 @@ pub mod config;
 
 pub mod explain;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 #[cfg(feature = "proxy")]
 pub mod proxy;
 

@@ -168,12 +168,7 @@ pub fn judge_as(adapter: &'static Adapter, api: Option<Api>, row: &Row) -> Judge
         status: row.status,
         headers: &row.headers,
     };
-    let said = row.api.as_deref().unwrap_or("");
-    let traits = RequestTraits {
-        api: api.unwrap_or_else(|| api_of(adapter, said)),
-        stream: said.to_ascii_lowercase().contains("stream"),
-        side_effects: false,
-    };
+    let traits = traits(adapter, api, row);
     if row.status >= 300 {
         let end = BodyEnd::Complete;
         let verdict = classify(adapter, &traits, &[], &head, &row.body, end);
@@ -185,6 +180,16 @@ pub fn judge_as(adapter: &'static Adapter, api: Option<Api>, row: &Row) -> Judge
     match peek(adapter, &traits, &head, &row.body, Rest::Ended) {
         Peek::Error(verdict) => judged(row, &verdict),
         Peek::Commit | Peek::NeedMore => good(row, Class::OkStream, "good"),
+    }
+}
+
+/// The request that a row answers, as far as it is known.
+pub fn traits(adapter: &Adapter, api: Option<Api>, row: &Row) -> RequestTraits {
+    let said = row.api.as_deref().unwrap_or("");
+    RequestTraits {
+        api: api.unwrap_or_else(|| api_of(adapter, said)),
+        stream: said.to_ascii_lowercase().contains("stream"),
+        side_effects: false,
     }
 }
 

@@ -13,6 +13,7 @@ mod cli;
 mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;
+mod corpus;
 mod delivery;
 mod flow_admin;
 mod flow_cancel;

@@ -19,6 +19,7 @@ mod executor_stops;
 mod executor_suppression;
 mod explain;
 mod explain_costs;
+mod fuzz_entries;
 mod ledger;
 mod model;
 mod providers_answers;

@@ -1,0 +1,140 @@
+//! The entry points of the fuzzers, with inputs that look like what they read: pieces of it, fixtures, and fixtures with damage.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use rondo::fuzzing::{self, ENTRIES};
+use rondo::providers::corpus;
+
+/// The bodies of every fixture.
+static BODIES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let text = ["responses.jsonl", "rules.jsonl"]
+        .map(|name| std::fs::read_to_string(folder.join(name)).unwrap())
+        .concat();
+    let rows = text
+        .lines()
+        .map(|line| corpus::read(line.as_bytes()).unwrap());
+    rows.map(|row| row.body).collect()
+});
+
+const PIECES: &[&str] = &[
+    "data: ",
+    "event: error",
+    "\n",
+    "\n\n",
+    "\r\n",
+    ": c",
+    "[DONE]",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u0061",
+    "{\"error\":{\"message\":\"m\",\"type\":\"requests\",\"code\":\"rate_limit_exceeded\"}}",
+    "{\"choices\":[]}",
+    "\"model\":\"gpt\"",
+    "{\"model\":\"m\",\"messages\":[]}",
+    "\"model\":",
+    "\"stream\":true",
+    "\"tools\":[{\"type\":\"web_search\"}]",
+    "{\"contents\":[],\"model\":\"models/m\"}",
+    "null",
+    "true",
+    "1e9",
+    "-0",
+    "12",
+    "1.5",
+    " 7 ",
+    "99999999999999999999999",
+    "inf",
+    "0x1",
+    "Thu, 01 Oct 2026 00:00:00 GMT",
+    "Thursday, 01-Oct-26 00:00:00 GMT",
+    "\u{feff}",
+    "é",
+    "{\"error\":{\"details\":[{\"@type\":\"google.rpc.RetryInfo\",\"retryDelay\":\"3.5s\"}]}}",
+    "throttlingException",
+    "--b\r\n",
+    "--b--\r\n",
+    "\r\n--b\r\n",
+    "content-disposition: form-data; name=\"model\"\r\n\r\ngpt\r\n",
+    "content-disposition: form-data; name=\"file\"; filename=\"a\"\r\n",
+    "multipart/form-data; boundary=b",
+    "--b\r\ncontent-disposition: form-data; name=model\r\n\r\nm\r\n--b--",
+];
+
+fn written() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop::sample::select(PIECES);
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat().into_bytes())
+}
+
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let change = (any::<prop::sample::Index>(), any::<u8>());
+    (
+        any::<prop::sample::Index>(),
+        prop::collection::vec(change, 0..4),
+        any::<prop::sample::Index>(),
+    )
+        .prop_map(|(which, changes, cut)| {
+            let mut body = which.get(&BODIES).clone();
+            for (place, byte) in changes {
+                if !body.is_empty() {
+                    let place = place.index(body.len());
+                    body[place] = byte;
+                }
+            }
+            body.truncate(cut.index(2 * body.len() + 1));
+            body
+        })
+}
+
+fn any_input() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..80);
+    (any::<u8>(), prop_oneof![written(), damaged(), bytes]).prop_map(|(first, mut rest)| {
+        rest.insert(0, first);
+        rest
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_input_breaks_an_entry_point(input in any_input()) {
+        // R-A2 R-A3 R-A4
+        for (_, entry) in ENTRIES {
+            entry(&input);
+        }
+    }
+}
+
+#[test]
+fn every_fixture_passes_every_entry_point() {
+    // R-A2 R-A3 R-A4
+    for body in BODIES.iter() {
+        let input = [b"\x11", body.as_slice()].concat();
+        for (_, entry) in ENTRIES {
+            entry(&input);
+        }
+    }
+    fuzzing::sse(&[]);
+    fuzzing::request_scan(&[]);
+    fuzzing::form_scan(&[]);
+}
+
+#[test]
+fn every_entry_point_has_a_target() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    for (name, _) in ENTRIES {
+        let target = format!("fuzz_targets/{name}.rs");
+        assert!(manifest.contains(&format!("path = \"{target}\"")), "{name}");
+        let text = std::fs::read_to_string(folder.join(target)).unwrap();
+        assert!(text.contains("rondo::fuzzing::"), "{name}");
+    }
+    assert_eq!(manifest.matches("[[bin]]").count(), ENTRIES.len());
+}
