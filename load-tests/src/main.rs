@@ -1,8 +1,10 @@
 //! Measures the gateway from outside, on loopback: starts the binary, plays upstream and client in this process, so that one clock sees both.
 //!
 //! `rondo-load-tests chunks [--binary FILE] [--count N] [--gap-us N]`: how long a chunk of a stream is in the gateway.
+//! `rondo-load-tests closed [--binary FILE] [--count N]`: capacity over kept connections, and whether every one is kept.
 
 mod chunks;
+mod closed;
 mod gateway;
 mod stats;
 
@@ -45,11 +47,12 @@ async fn main() -> ExitCode {
     }
     match scenario.as_str() {
         "chunks" => chunks::run(&options).await,
+        "closed" => closed::run(&options).await,
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: rondo-load-tests chunks [--binary FILE] [--count N] [--gap-us N]");
+    eprintln!("usage: rondo-load-tests chunks|closed [--binary FILE] [--count N] [--gap-us N]");
     ExitCode::from(2)
 }
