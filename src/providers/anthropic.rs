@@ -166,4 +166,12 @@ pub(super) const CLASSES: &[Rule] = &[
         &[Test::Is(TYPE, &["invalid_request_error"])],
         Class::Config,
     ),
+    // Without what its certificate needs, or under another status: what is meant cannot be told.
+    Rule::names(
+        "anthropic.unclear_limit",
+        &[],
+        &[Test::Is(TYPE, &["rate_limit_error", "overloaded_error"])],
+        Class::Ambiguous,
+    )
+    .on_status(),
 ];

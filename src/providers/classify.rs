@@ -253,7 +253,11 @@ fn body_status(body: &Value) -> Option<u16> {
 /// on the way.
 const fn by_status(status: u16, readable: bool) -> Class {
     match status {
+        // A page under 403 is more often a wall on the way than the provider's word about a key.
+        403 if !readable => Class::Ambiguous,
         401 | 403 => Class::Auth,
+        424 if readable => Class::ServerError,
+        424 => Class::Ambiguous,
         402 => Class::QuotaHard,
         408 | 504 | 524 => Class::Timeout,
         409 | 425 | 429 | 498 | 499 | 520..=523 | 525..=530 => Class::Ambiguous,

@@ -53,13 +53,7 @@ const RULES: &[Rule] = &[
     )
     .on_status(),
     // A deny-listed token in the prompt or the answer.
-    Rule::names(
-        "cohere.deny_list",
-        &[498],
-        &[Test::Contains(MESSAGE, &["blocked", "deny"])],
-        Class::ContentPolicy,
-    )
-    .on_status(),
+    Rule::names("cohere.deny_list", &[498], &[], Class::ContentPolicy).on_status(),
     Rule::names(
         "cohere.stream.error",
         &[500],

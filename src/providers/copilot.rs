@@ -83,6 +83,8 @@ const RULES: &[Rule] = &[
         &[Test::Stem(CODE, &["model_overloaded"])],
         Class::Overload,
     ),
+    // Its content filter has a status of its own.
+    Rule::names("copilot.content_filter", &[422], &[], Class::ContentPolicy).on_status(),
     Rule::names(
         "copilot.off_topic",
         &[400],

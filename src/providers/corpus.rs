@@ -14,8 +14,8 @@ use super::adapter::Adapter;
 use super::answer::{BodyEnd, RequestTraits, ResponseHead, Verdict};
 use super::classify::classify;
 use super::peek::{Peek, Rest, is_stream, peek};
-use super::registry;
 use super::stream::StreamWatch;
+use super::{dialect, encoding, registry};
 use crate::core::api::Api;
 use crate::core::class::Class;
 use crate::core::outcome::{Outcome, Scope};
@@ -29,17 +29,38 @@ const BASE64: &str = "base64:";
 /// Providers whose names differ from their adapter's.
 const RENAMED: &[(&str, &str)] = &[("github-copilot", "copilot")];
 
+/// The adapter of a server of unknown make.
+const UNKNOWN: &str = "openai_compatible";
+
 /// What stands before any provider, and is judged as a server of unknown make.
 const INTERMEDIARIES: &[&str] = &[
+    "akamai",
+    "apache",
+    "apigee",
     "aws-alb",
     "aws-apigateway",
+    "aws-cloudfront",
+    "aws-waf",
     "azure-apim",
+    "azure-frontdoor",
+    "caddy",
     "cloudflare",
     "envoy",
+    "fastly",
     "google-frontend",
+    "haproxy",
+    "istio",
     "kong",
+    "litellm",
     "nginx",
+    "squid",
+    "traefik",
+    "tyk",
+    "varnish",
 ];
+
+/// The format of rows about what stands before any provider, whatever it is called.
+const EDGE: &str = "edge";
 
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +142,7 @@ pub fn adapter_names() -> String {
 pub fn adapter_of(provider: &str) -> Option<&'static Adapter> {
     let provider = provider.to_ascii_lowercase();
     if INTERMEDIARIES.contains(&provider.as_str()) {
-        return registry::find("openai_compatible");
+        return registry::find(UNKNOWN);
     }
     let renamed = RENAMED.iter().find(|(name, _)| *name == provider);
     let name = renamed.map_or_else(
@@ -157,6 +178,12 @@ pub fn judge(row: &Row, known: &Known) -> Result<Judged, BadLine> {
         (Some(adapter), _) => adapter,
         (None, None) => return Err(BadLine::NoProvider),
         (None, Some(provider)) => adapter_of(provider)
+            .or_else(|| {
+                row.api
+                    .as_deref()
+                    .filter(|api| *api == EDGE)
+                    .and(registry::find(UNKNOWN))
+            })
             .ok_or_else(|| BadLine::UnknownProvider(provider.clone(), adapter_names()))?,
     };
     Ok(judge_as(adapter, known.api, row))
@@ -174,12 +201,49 @@ pub fn judge_as(adapter: &'static Adapter, api: Option<Api>, row: &Row) -> Judge
         let verdict = classify(adapter, &traits, &[], &head, &row.body, end);
         return judged(row, &verdict);
     }
+    if row.status < 200 {
+        return judge_messages(adapter, traits, row);
+    }
     if is_stream(&traits, &head) {
         return judge_stream(adapter, traits, &head, row);
     }
     match peek(adapter, &traits, &head, &row.body, Rest::Ended) {
         Peek::Error(verdict) => judged(row, &verdict),
-        Peek::Commit | Peek::NeedMore => good(row, Class::OkStream, "good"),
+        Peek::Commit | Peek::NeedMore => judge_body(traits.api, &head, row),
+    }
+}
+
+/// What came over a connection after its upgrade: a message a line.
+fn judge_messages(adapter: &'static Adapter, traits: RequestTraits, row: &Row) -> Judged {
+    let headers = [("content-type", "application/x-ndjson")];
+    let head = ResponseHead {
+        status: row.status,
+        headers: &headers,
+    };
+    judge_stream(adapter, traits, &head, row)
+}
+
+/// A good answer that is one body. The gateway passes it on as it comes; here there is time to look at the whole of it.
+fn judge_body(api: Api, head: &ResponseHead<'_>, row: &Row) -> Judged {
+    match head.media_type().as_deref() {
+        Some("application/json") => {}
+        Some("text/html" | "text/plain") => return good(row, Class::Ambiguous, "body.foreign"),
+        Some(_) | None => return good(row, Class::OkStream, "good"),
+    }
+    let encoding = head.single("content-encoding");
+    let Ok(body) = encoding::decode(encoding, &row.body, LINE_BYTES_MAX) else {
+        return good(row, Class::Malformed, "body.encoding");
+    };
+    match serde_json::from_slice::<Value>(&body) {
+        Ok(body)
+            if body.get("error").is_some_and(|error| !error.is_null())
+                && body.get("id").is_none() =>
+        {
+            good(row, Class::Ambiguous, "body.error_under_200")
+        }
+        Ok(body) if dialect::refuses(api, &body) => good(row, Class::ContentPolicy, "body.refused"),
+        Ok(_) => good(row, Class::OkStream, "good"),
+        Err(_) => good(row, Class::Malformed, "body.not_strict_json"),
     }
 }
 
@@ -329,13 +393,13 @@ fn name(members: &Map<String, Value>, member: &'static str) -> Result<Option<Str
 }
 
 fn status(members: &Map<String, Value>) -> Result<u16, BadLine> {
-    const NEEDED: &str = "a whole number from 200 to 599";
+    const NEEDED: &str = "a whole number from 100 to 599";
     let value = members.get("status").unwrap_or(&Value::Null);
     let found = value
         .as_u64()
         .ok_or_else(|| wrong("status", value, NEEDED))?;
     match u16::try_from(found) {
-        Ok(status @ 200..=599) => Ok(status),
+        Ok(status @ 100..=599) => Ok(status),
         Ok(_) | Err(_) => Err(BadLine::Member {
             member: "status",
             problem: format!("found {found}; needed is {NEEDED}"),

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::json_envelope::{at, text_at};
-use crate::core::api::Api;
+use crate::core::api::{Api, Family};
 
 /// What an event means for the commitment.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,8 +75,8 @@ fn error(event: Event<'_>, members: &Map<String, Value>) -> Option<Value> {
         let inner = at(event.data, &["response", "error"]).filter(|error| meaningful(error));
         return Some(enveloped(inner.unwrap_or(&Value::Null).clone()));
     }
-    let marked =
-        text("type") == Some("error") || text("object") == Some("error") || event.name == b"error";
+    let named = matches!(text("type"), Some("error" | "conversation.response.error"));
+    let marked = named || text("object") == Some("error") || event.name == b"error";
     if marked {
         return Some(enveloped(event.data.clone()));
     }
@@ -109,6 +109,10 @@ fn meaningful(value: &Value) -> bool {
 
 fn chat(chunk: &Map<String, Value>) -> Meaning {
     let Some(choices) = chunk.get("choices").and_then(Value::as_array) else {
+        // Ollama's own lines.
+        if chunk.get("done") == Some(&Value::Bool(true)) {
+            return Meaning::Finished;
+        }
         return match chunk.get("type").and_then(Value::as_str) {
             // Cohere's own events.
             Some("message-start") => Meaning::Preamble,
@@ -201,6 +205,26 @@ fn messages(event: &Value) -> Meaning {
     }
 }
 
+/// Whether a whole good body says that a policy refused the content. It is the client's to read; records and `rondo classify` name it.
+pub fn refuses(api: Api, body: &Value) -> bool {
+    let Value::Object(members) = body else {
+        return false;
+    };
+    let refused = match api.family() {
+        Family::Gemini => gemini(body),
+        Family::Anthropic => match text_at(body, &["stop_reason"]) {
+            Some("refusal") => Meaning::Refused,
+            Some(_) | None => Meaning::Output,
+        },
+        Family::Openai if members.contains_key("choices") => chat(members),
+        Family::Openai => match text_at(body, &["incomplete_details", "reason"]) {
+            Some("content_filter") => Meaning::Refused,
+            Some(_) | None => Meaning::Output,
+        },
+    };
+    refused == Meaning::Refused
+}
+
 const GEMINI_POLICY: &[&str] = &[
     "SAFETY",
     "BLOCKLIST",
@@ -214,6 +238,15 @@ const GEMINI_POLICY: &[&str] = &[
 fn gemini(chunk: &Value) -> Meaning {
     if at(chunk, &["promptFeedback", "blockReason"]).is_some_and(meaningful) {
         return Meaning::Refused;
+    }
+    // The newer interface of the same host.
+    if let Some(kind) =
+        text_at(chunk, &["event_type"]).and_then(|kind| kind.strip_prefix("interaction."))
+    {
+        return match kind.starts_with("complete") {
+            true => Meaning::Finished,
+            false => Meaning::Preamble,
+        };
     }
     let Some(candidates) = at(chunk, &["candidates"]).and_then(Value::as_array) else {
         let known = [

@@ -37,9 +37,17 @@ const SUSPENDED: &[Rule] = &[Rule::names(
     Class::QuotaHard,
 )];
 
-const RULES: &[Rule] = &[Rule::names(
-    "fireworks.rate_limit_exceeded",
-    &[429],
-    &[Test::Is(TYPE, &["rate_limit_exceeded"])],
-    Class::Throttle,
-)];
+const RULES: &[Rule] = &[
+    Rule::names(
+        "fireworks.rate_limit_exceeded",
+        &[429],
+        &[Test::Is(TYPE, &["rate_limit_exceeded", "rate_limit_error"])],
+        Class::Throttle,
+    ),
+    Rule::names(
+        "fireworks.overloaded",
+        &[503],
+        &[Test::Contains(MESSAGE, &["overloaded", "capacity"])],
+        Class::Overload,
+    ),
+];

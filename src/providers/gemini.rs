@@ -165,6 +165,14 @@ pub(super) const CLASSES: &[Rule] = &[
         &[Test::Is(STATUS, &["INTERNAL", "UNKNOWN"])],
         Class::ServerError,
     ),
+    // Under another status than its own: which of them is meant cannot be told.
+    Rule::names(
+        "gemini.status_disagrees",
+        &[],
+        &[Test::Is(STATUS, &["RESOURCE_EXHAUSTED"])],
+        Class::Ambiguous,
+    )
+    .on_status(),
 ];
 
 fn details<'v>(body: &'v Value, name: &'static str) -> impl Iterator<Item = &'v Value> {

@@ -58,7 +58,7 @@ const RULES: &[Rule] = &[
     ),
     Rule::names(
         "mistral.queue_full",
-        &[503],
+        &[503, 429],
         &[Test::Contains(
             MESSAGE,
             &["queue is full", "capacity exceeded"],

@@ -38,6 +38,7 @@ mod found;
 pub mod headers;
 pub mod json_array;
 pub mod json_envelope;
+pub mod json_lines;
 pub mod peek;
 pub mod pushback;
 pub mod registry;

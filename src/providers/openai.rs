@@ -170,7 +170,7 @@ pub(super) const CLASSES: &[Rule] = &[
     ),
     Rule::names(
         "openai.content_policy",
-        &[400, 403],
+        &[400, 403, 422],
         &[Test::Is(
             CODE,
             &[
@@ -230,4 +230,15 @@ pub(super) const CLASSES: &[Rule] = &[
         &[Test::Is(TYPE, &["invalid_request_error"])],
         Class::Config,
     ),
+    // A limit's code under a status that does not go with it: which of them is meant cannot be told.
+    Rule::names(
+        "openai.status_disagrees",
+        &[],
+        &[Test::Is(
+            CODE,
+            &["rate_limit_exceeded", "slow_down", "server_is_overloaded"],
+        )],
+        Class::Ambiguous,
+    )
+    .on_status(),
 ];

@@ -40,7 +40,17 @@ pub static ADAPTER: Adapter = Adapter {
     delays: &[],
 };
 
+/// What a 402 speaks of, when it is not the balance.
+const LIMIT_SOURCE: Path = &["error", "metadata", "limit_source"];
+
 const DENY: &[Rule] = &[
+    // Requests in flight hold the budget; it is free again when they end.
+    Rule::names(
+        "openrouter.in_flight_budget",
+        &[402],
+        &[Test::Is(LIMIT_SOURCE, &["openrouter_in_flight_budget"])],
+        Class::Throttle,
+    ),
     Rule::names(
         "openrouter.payment_required",
         &[402],
@@ -86,7 +96,7 @@ const CLASSES: &[Rule] = &[
     .on_stream(),
     Rule::names(
         "openrouter.provider_overloaded",
-        &[529],
+        &[529, 503],
         &[Test::Is(ERROR_TYPE, &["provider_overloaded"])],
         Class::Overload,
     ),
@@ -126,6 +136,12 @@ const CLASSES: &[Rule] = &[
             ERROR_TYPE,
             &["content_policy_violation", "refusal", "invalid_prompt"],
         )],
+        Class::ContentPolicy,
+    ),
+    Rule::names(
+        "openrouter.moderation",
+        &[403],
+        &[Test::Contains(MESSAGE, &["moderation", "flagged"])],
         Class::ContentPolicy,
     ),
     Rule::names(

@@ -8,7 +8,7 @@ use super::adapter::Adapter;
 use super::answer::{RequestTraits, ResponseHead, Verdict};
 use super::classify;
 use super::json_envelope;
-use super::stream::{EVENT_STREAM, Progress, StreamWatch};
+use super::stream::{EVENT_STREAM, JSON_LINES, Progress, StreamWatch};
 use crate::core::api::Api;
 
 /// What to do with the beginning of a good answer.
@@ -79,7 +79,7 @@ pub fn settle(found: Peek, rest: Rest) -> Peek {
 /// Whether the answer is read as a stream of events. A stream that was asked for may still be answered by one JSON body.
 pub fn is_stream(traits: &RequestTraits, head: &ResponseHead<'_>) -> bool {
     match head.media_type().as_deref() {
-        Some("text/event-stream" | EVENT_STREAM) => true,
+        Some("text/event-stream" | EVENT_STREAM | JSON_LINES) => true,
         Some("application/json") => traits.stream && traits.api == Api::Gemini,
         Some(_) | None => traits.stream,
     }

@@ -36,10 +36,30 @@ pub fn read(
         })
 }
 
-/// The delay that an event inside a stream asks for. The headers of its good answer say nothing about it.
+/// The delay that an event inside a stream asks for. The headers of its good answer say nothing about it; an error that comes over a
+/// WebSocket carries the headers that its answer would have had.
 pub fn read_event(event: &Value, sources: &[DelaySource]) -> Option<Duration> {
     let tells = sources.contains(&DelaySource::RetryInfo);
-    tells.then(|| retry_info(event)).flatten()
+    headers_inside(event).or_else(|| tells.then(|| retry_info(event)).flatten())
+}
+
+fn headers_inside(event: &Value) -> Option<Duration> {
+    let headers = [&["error", "headers"][..], &["headers"]]
+        .iter()
+        .find_map(|path| json_envelope::at(event, path))?
+        .as_object()?;
+    let value = |name: &str| {
+        let mut found = headers
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        match (found.next()?.1, found.next()) {
+            (Value::String(text), None) => Some(text.trim().to_owned()),
+            (Value::Number(number), None) => Some(number.to_string()),
+            _ => None,
+        }
+    };
+    let millis = value("retry-after-ms").and_then(|text| millis(&text));
+    millis.or_else(|| decimal(&value("retry-after")?, 3))
 }
 
 fn header(

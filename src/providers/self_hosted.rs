@@ -221,6 +221,12 @@ const LLAMA_CPP_RULES: &[Rule] = &[
         Class::Overload,
     ),
     Rule::names(
+        "llama_cpp.not_supported",
+        &[501],
+        &[Test::Is(TYPE, &["not_supported_error"])],
+        Class::Config,
+    ),
+    Rule::names(
         "llama_cpp.context",
         &[400],
         &[Test::Is(TYPE, &["exceed_context_size_error"])],

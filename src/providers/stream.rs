@@ -11,11 +11,15 @@ use super::dialect::{self, Event, Meaning};
 use super::event_stream::{EventStreamParser, Frame, Lost};
 use super::json_array::ArraySplitter;
 use super::json_envelope;
+use super::json_lines::LineSplitter;
 use super::sse::{SseEvent, SseParser};
 use crate::core::api::Api;
 use crate::core::class::Class;
 use crate::core::limits::PEEK_BYTES_MAX;
 use crate::core::outcome::Outcome;
+
+/// The media type of JSON objects, one a line.
+pub(super) const JSON_LINES: &str = "application/x-ndjson";
 
 /// The media type of AWS frames.
 pub(super) const EVENT_STREAM: &str = "application/vnd.amazon.eventstream";
@@ -34,6 +38,7 @@ enum Frames {
     Events(SseParser),
     Array(ArraySplitter),
     Aws(EventStreamParser),
+    Lines(LineSplitter),
     Opaque,
 }
 
@@ -83,6 +88,7 @@ impl StreamWatch {
             (_, Some("application/json")) if traits.api == Api::Gemini => {
                 Frames::Array(ArraySplitter::new(PEEK_BYTES_MAX))
             }
+            (_, Some(JSON_LINES)) => Frames::Lines(LineSplitter::new(PEEK_BYTES_MAX)),
             (_, None | Some("text/event-stream")) => Frames::Events(SseParser::new(PEEK_BYTES_MAX)),
             (_, Some(_)) => Frames::Opaque,
         };
@@ -109,6 +115,10 @@ impl StreamWatch {
                 });
                 splitter.overflowed() || splitter.not_array()
             }
+            Frames::Lines(splitter) => {
+                splitter.feed(bytes, &mut |line| facts.element(adapter, traits, line));
+                splitter.overflowed()
+            }
             Frames::Aws(parser) => {
                 parser.feed(bytes, &mut |frame| facts.frame(adapter, traits, &frame));
                 facts.malformed |= parser.lost() == Some(Lost::Broken);
@@ -126,8 +136,14 @@ impl StreamWatch {
     /// The stream has ended: takes the event that was cut off.
     pub fn finish(&mut self) -> Progress {
         let (adapter, traits, facts) = (self.adapter, &self.traits, &mut self.facts);
-        if let Frames::Events(parser) = &mut self.frames {
-            parser.finish(&mut |event| facts.take(adapter, traits, event));
+        match &mut self.frames {
+            Frames::Events(parser) => {
+                parser.finish(&mut |event| facts.take(adapter, traits, event));
+            }
+            Frames::Lines(splitter) => {
+                splitter.finish(&mut |line| facts.element(adapter, traits, line));
+            }
+            Frames::Array(_) | Frames::Aws(_) | Frames::Opaque => {}
         }
         self.progress()
     }
@@ -161,9 +177,14 @@ impl StreamWatch {
             (None, _) if self.facts.finished => Class::OkStream,
             (None, Frames::Array(splitter)) if splitter.closed() => Class::OkStream,
             (None, Frames::Opaque) if self.facts.output => Class::OkStream,
-            (None, Frames::Events(_) | Frames::Array(_) | Frames::Aws(_) | Frames::Opaque) => {
-                Class::Ambiguous
-            }
+            (
+                None,
+                Frames::Events(_)
+                | Frames::Array(_)
+                | Frames::Aws(_)
+                | Frames::Lines(_)
+                | Frames::Opaque,
+            ) => Class::Ambiguous,
         }
     }
 }

@@ -50,13 +50,20 @@ const RULES: &[Rule] = &[
     Rule::names(
         "together.service_unavailable",
         &[503],
-        &[Test::Is(TYPE, &["service_unavailable"])],
+        &[Test::Is(TYPE, &["service_unavailable", "overloaded"])],
         Class::Overload,
     ),
     Rule::names(
         "together.rate_limit",
         &[429],
-        &[Test::Is(TYPE, &["rate_limit", "rate_limit_error"])],
+        &[Test::Contains(TYPE, &["rate_limit"])],
+        Class::Throttle,
+    )
+    .on_status(),
+    Rule::names(
+        "together.rate_limit_text",
+        &[429],
+        &[Test::Contains(MESSAGE, &["rate limit"])],
         Class::Throttle,
     )
     .on_status(),

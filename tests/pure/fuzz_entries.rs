@@ -10,7 +10,7 @@ use rondo::providers::corpus;
 /// The bodies of every fixture.
 static BODIES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let text = ["responses.jsonl", "rules.jsonl"]
+    let text = ["responses.jsonl", "rules.jsonl", "answers.jsonl"]
         .map(|name| std::fs::read_to_string(folder.join(name)).unwrap())
         .concat();
     let rows = text

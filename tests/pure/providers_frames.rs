@@ -348,3 +348,48 @@ proptest! {
         prop_assert_eq!(&whole, &frames(&single, frame_max));
     }
 }
+
+#[test]
+fn json_lines_are_followed_wherever_the_chunks_end() {
+    // R-A4
+    let headers = [("content-type", "application/x-ndjson")];
+    let head = ResponseHead {
+        status: 200,
+        headers: &headers,
+    };
+    let traits = RequestTraits {
+        api: Api::OpenaiChat,
+        stream: false,
+        side_effects: false,
+    };
+    let says = "{\"message\":{\"content\":\"Hi\"},\"done\":false}\n";
+    let cases = [
+        ("{\"error\":\"x\"}\n".to_owned(), Class::ServerError),
+        ("\r\n\n {\"error\":\"x\"}".to_owned(), Class::ServerError),
+        (format!("{says}{{\"error\":\"x\"}}"), Class::ServerError),
+        (format!("{says}{{\"done\":true}}\n"), Class::OkStream),
+        (says.to_owned(), Class::Ambiguous),
+        (String::new(), Class::Ambiguous),
+    ];
+    for (text, class) in cases {
+        for step in [1, 5, text.len().max(1)] {
+            let mut watch = StreamWatch::new(adapter("ollama"), traits, &head);
+            for part in text.as_bytes().chunks(step) {
+                watch.feed(part);
+            }
+            watch.finish();
+            assert_eq!(watch.ended_as(), class, "{text}");
+        }
+    }
+    let first = peek(
+        adapter("ollama"),
+        &traits,
+        &head,
+        b"{\"error\":\"x\"}\n",
+        Rest::Open,
+    );
+    assert!(matches!(first, Peek::Error(verdict) if verdict.outcome == Outcome::Refused));
+    let long = [b'x'; 70_000];
+    let over = peek(adapter("ollama"), &traits, &head, &long, Rest::Open);
+    assert_eq!(over, Peek::Commit, "a line over the bound is not held");
+}
