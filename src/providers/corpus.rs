@@ -305,7 +305,10 @@ fn good(row: &Row, class: Class, rule: &'static str) -> Judged {
 
 /// The format that a line names in the provider's words, else the first that the adapter speaks.
 fn api_of(adapter: &Adapter, said: &str) -> Api {
-    const WORDS: [(&str, Api); 7] = [
+    const WORDS: [(&str, Api); 10] = [
+        ("chat.completions", Api::OpenaiChat),
+        ("openai-compat", Api::OpenaiChat),
+        ("completions", Api::OpenaiCompletions),
         ("responses", Api::OpenaiResponses),
         ("messages", Api::AnthropicMessages),
         ("rawpredict", Api::AnthropicMessages),

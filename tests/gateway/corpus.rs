@@ -26,7 +26,8 @@ struct Provider {
 
 impl Provider {
     async fn start() -> Provider {
-        let (says, asked): (Arc<Mutex<Vec<u8>>>, Arc<Mutex<Option<Request>>>) = Default::default();
+        let says: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let asked: Arc<Mutex<Option<Request>>> = Arc::default();
         let (answer, seen) = (Arc::clone(&says), Arc::clone(&asked));
         let upstream = Upstream::start(move |mut link| {
             let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
@@ -113,20 +114,21 @@ async fn ask(rondo: &Rondo, path: &str, body: String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_row_of_the_corpus_is_judged_so_on_the_wire() {
+async fn every_answer_of_the_fixtures_is_judged_so_on_the_wire() {
     // R-A1 R-A2 R-A3 R-A4
     let provider = Provider::start().await;
     let rondo = gateway(&provider, &|_| "\"".to_owned()).await;
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/responses.jsonl"
-    );
-    let text = std::fs::read_to_string(file).unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+    let file = |name: &str| std::fs::read_to_string(format!("{folder}/{name}.jsonl")).unwrap();
+    let text = file("responses") + &file("answers");
     let (mut judged, mut delivered) = (0, 0);
-    for line in text.lines() {
+    // What comes after an upgrade is no answer to these requests.
+    let lines = text.lines().filter(|line| !line.contains("\"status\":101"));
+    for line in lines {
         let wanted: serde_json::Value = serde_json::from_str(line).unwrap();
         let row = corpus::read(line.as_bytes()).unwrap();
-        let adapter = corpus::adapter_of(row.provider.as_deref().unwrap()).unwrap();
+        let adapter = corpus::adapter_of(row.provider.as_deref().unwrap());
+        let adapter = adapter.or(registry::find("openai_compatible")).unwrap();
         let mut traits = corpus::traits(adapter, None, &row);
         if !adapter.speaks.contains(traits.api) {
             traits.api = adapter.speaks.iter().next().unwrap();
@@ -164,8 +166,8 @@ async fn every_row_of_the_corpus_is_judged_so_on_the_wire() {
         );
         judged += 1;
     }
-    assert_eq!(judged + delivered, 192);
-    assert!(judged > 175, "{judged} judged, {delivered} delivered");
+    assert_eq!(judged + delivered, 192 + 77);
+    assert!(judged > 240, "{judged} judged, {delivered} delivered");
     rondo.assert_quiet().await;
 }
 
