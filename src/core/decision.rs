@@ -232,6 +232,10 @@ const fn is_terminal(class: Class) -> bool {
 
 /// A throttle, a used-up quota and a credential that is not accepted are the key's: another key of the pool may do better.
 fn deserves_next_key(report: &AttemptReport, fallback: &Fallback) -> bool {
+    // What reaches further than the key is the same with every key.
+    if report.scope > Scope::Credential {
+        return false;
+    }
     match report.outcome {
         Outcome::Rejected(_) => true,
         Outcome::Refused if report.class.is_pushback() => may_move_on(report, fallback),

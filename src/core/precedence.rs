@@ -1,7 +1,7 @@
 //! Which failure of an operation the client is told about (R-D1).
 
 use super::class::Class;
-use super::outcome::{AttemptReport, Outcome};
+use super::outcome::{AttemptReport, Outcome, Scope};
 
 /// `ambiguous > terminal > refused > rejected > not_delivered`; among equals the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,10 +18,27 @@ pub enum Rank {
     Ambiguous,
 }
 
+/// How an attempt follows the one before it, as far as it matters for what is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Another target, or the first attempt of a round.
+    Fresh,
+    /// One more try that counts by itself: a sticky one.
+    SameKey,
+    /// The provider's own retry: of such a sequence the final failure stands for all (R-P5).
+    Retry,
+    /// The next key of the same pool: a failure of one key alone is nothing beside another key's failure.
+    NextKey,
+}
+
 /// The failure that would be told if the operation ended now. It survives the change of rounds.
 #[derive(Debug, Clone, Default)]
 pub struct Precedence {
     kept: Option<Kept>,
+    /// What was kept when the current target was first tried.
+    before: Option<Kept>,
+    /// Whether the current target has failed otherwise than by a key of its own.
+    beyond_key: bool,
 }
 
 /// A failure and the attempt it came from.
@@ -39,7 +56,27 @@ pub struct Kept {
 
 impl Precedence {
     /// Takes note of a failed attempt.
-    pub fn offer(&mut self, attempt_no: u32, target: usize, report: AttemptReport) {
+    pub fn offer(
+        &mut self,
+        standing: Standing,
+        attempt_no: u32,
+        target: usize,
+        report: AttemptReport,
+    ) {
+        let of_key = report.outcome == Outcome::Refused && report.scope == Scope::Credential;
+        let of_key = of_key && !report.class.is_pushback();
+        match standing {
+            Standing::Fresh => {
+                self.before = self.kept.clone();
+                self.beyond_key = false;
+            }
+            Standing::SameKey => {}
+            Standing::Retry => self.kept = self.before.clone(),
+            Standing::NextKey if of_key && self.beyond_key => return,
+            Standing::NextKey if !of_key && !self.beyond_key => self.kept = self.before.clone(),
+            Standing::NextKey => {}
+        }
+        self.beyond_key = !of_key || (self.beyond_key && standing != Standing::Retry);
         let rank = rank(&report);
         if self.kept.as_ref().is_none_or(|kept| rank >= kept.rank) {
             self.kept = Some(Kept {

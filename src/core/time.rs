@@ -31,6 +31,11 @@ impl MonoTime {
     pub fn since(self, earlier: MonoTime) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
+
+    /// How long until this instant; `None` when it has passed.
+    pub fn checked_since(self, earlier: MonoTime) -> Option<Duration> {
+        self.0.checked_sub(earlier.0).map(Duration::from_micros)
+    }
 }
 
 fn micros(duration: Duration) -> u64 {

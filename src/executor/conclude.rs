@@ -91,11 +91,11 @@ impl Executor {
         else {
             let answer = match cause.stop {
                 Some(Stop::Unexpected) => FinalAnswer::Internal,
-                _ if self.lasting.keys_refused && !self.lasting.skipped => {
+                _ if self.lasting.keys_refused && !self.lasting.skipped() => {
                     FinalAnswer::CredentialsExhausted
                 }
                 // A wait for remembered cooldowns ends with its 429 as well.
-                Some(Stop::Shutdown) if !self.lasting.skipped => FinalAnswer::ShuttingDown,
+                Some(Stop::Shutdown) if !self.lasting.skipped() => FinalAnswer::ShuttingDown,
                 _ if self.plan.candidates.is_empty() => FinalAnswer::NoCandidate,
                 _ => FinalAnswer::Throttled(None, self.throttle_headers(now, cause)),
             };
@@ -111,7 +111,7 @@ impl Executor {
             }
             (Outcome::Refused, Some(reply)) => FinalAnswer::Upstream(reply.clone()),
             // A remembered cooldown counts as a rejection, which outranks this.
-            (Outcome::NotDelivered, _) if self.lasting.skipped && !is_slow => {
+            (Outcome::NotDelivered, _) if self.lasting.skipped() && !is_slow => {
                 FinalAnswer::Throttled(None, self.throttle_headers(now, cause))
             }
             (Outcome::NotDelivered, _) => FinalAnswer::Unreachable,
@@ -128,6 +128,7 @@ impl Executor {
         let reason = match (cause.suppression, cause.stop) {
             (Some(suppression), _) => suppression.label(),
             (None, Some(stop)) => stop.label(),
+            (None, None) if self.waiting_is_vain(cause) => Suppression::HardQuota.label(),
             (None, None) => EXHAUSTED,
         };
         ThrottleHeaders {
@@ -167,7 +168,8 @@ impl Executor {
     fn waiting_is_vain(&self, cause: &Cause<'_>) -> bool {
         match self.told(cause) {
             Some(told) => told.report.class == Class::QuotaHard,
-            None => self.pass.objection == Some(Suppression::HardQuota),
+            // Candidates that only cool are worth waiting for, whatever the others lack.
+            None => self.lasting.used_up && !self.lasting.cooled,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::core::decision::{Decision, Round, Stop};
 use crate::core::outcome::{AttemptReport, Reply};
+use crate::core::precedence::Standing;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
@@ -53,6 +54,26 @@ pub struct Begin {
     pub retry_index: u32,
     /// Position of the key in the target's pool.
     pub key: usize,
+}
+
+impl Begin {
+    /// How this attempt follows the last one that was settled.
+    pub fn standing(&self, last: Option<(Begin, Decision)>) -> Standing {
+        match last {
+            Some((before, decision)) if (before.target, before.round) == (self.target, self.round) => {
+                match decision {
+                    Decision::SameTarget => Standing::SameKey,
+                    Decision::Retry(_) => Standing::Retry,
+                    Decision::NextKey => Standing::NextKey,
+                    Decision::Accept
+                    | Decision::NextTarget
+                    | Decision::RoundOver
+                    | Decision::Stop(_) => Standing::Fresh,
+                }
+            }
+            _ => Standing::Fresh,
+        }
+    }
 }
 
 /// How the held answer is passed on.

@@ -33,6 +33,7 @@ impl Executor {
         &mut self,
         phase: Phase,
         now: MonoTime,
+        chance: &mut impl Chance,
         notes: &mut Vec<Note>,
     ) -> Next {
         self.lasting.draining = true;
@@ -40,7 +41,7 @@ impl Executor {
             Phase::Waiting { began, permit, .. } => (began, permit),
             Phase::Pausing { began, permit, .. } => {
                 drop(permit);
-                return self.cut_pause(began, WaitEnd::Shutdown, now, notes);
+                return self.cut_pause(began, WaitEnd::Shutdown, now, chance, notes);
             }
             phase => {
                 self.phase = phase;
@@ -80,7 +81,7 @@ impl Executor {
             Phase::Sending(open) => self.on_outcome(open, timed_out(), late, chance, notes),
             Phase::Pausing { began, permit, .. } => {
                 drop(permit);
-                self.cut_pause(began, WaitEnd::Deadline, now, notes)
+                self.cut_pause(began, WaitEnd::Deadline, late, chance, notes)
             }
             Phase::Waiting { began, permit, .. } => {
                 drop(permit);

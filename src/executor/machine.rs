@@ -12,7 +12,9 @@ use super::state::{Lasting, Pass, Phase};
 use crate::core::chance::Chance;
 use crate::core::class::Class;
 use crate::core::commitment::Commitment;
-use crate::core::decision::{Decision, Facts, Round, Stop, decide, objection, second_round};
+use crate::core::decision::{
+    Decision, Facts, Round, Stop, decide, deserves_retry, objection, second_round,
+};
 use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
 use crate::core::precedence::Precedence;
@@ -38,6 +40,7 @@ impl Executor {
             attempts: 0,
             commitment: Commitment::Open,
             precedence: Precedence::default(),
+            followed: None,
             draining: false,
             waited: std::time::Duration::ZERO,
             not_before: Vec::new(),
@@ -46,7 +49,8 @@ impl Executor {
             slow: false,
             told: None,
             forbids_retry: false,
-            skipped: false,
+            cooled: false,
+            used_up: false,
             second_round_open: false,
         };
         Executor {
@@ -110,7 +114,7 @@ impl Executor {
         let phase = std::mem::replace(&mut self.phase, Phase::Ended);
         match (phase, event) {
             (Phase::Ended, _) => Next::End,
-            (phase, Event::ShutdownBegun) => self.on_shutdown(phase, now, notes),
+            (phase, Event::ShutdownBegun) => self.on_shutdown(phase, now, chance, notes),
             (phase, Event::DeadlinePassed) => self.on_deadline(phase, now, chance, notes),
             (phase, Event::ClientGone) => self.on_gone(phase, now, WaitEnd::ClientGone, notes),
             (phase, Event::Dropped) => self.on_gone(phase, now, WaitEnd::Dropped, notes),
@@ -170,15 +174,24 @@ impl Executor {
         notes: &mut Vec<Note>,
         current: Option<(Begin, &AttemptReport)>,
     ) -> Next {
+        let from = current.map(|(failed, report)| (failed.target, report.class.label()));
+        self.advance_from(from, now, chance, notes, current)
+    }
+
+    /// The same, from a target that failed and for which class.
+    pub(super) fn advance_from(
+        &mut self,
+        from: Option<(usize, &'static str)>,
+        now: MonoTime,
+        chance: &mut impl Chance,
+        notes: &mut Vec<Note>,
+        current: Option<(Begin, &AttemptReport)>,
+    ) -> Next {
         match self.select(now, notes) {
             Some(begin) => {
-                if let Some((failed, report)) = current {
-                    let (from, to) = (failed.target, begin.target);
-                    notes.push(Note::Failover {
-                        from,
-                        to,
-                        reason: report.class.label(),
-                    });
+                if let Some((from, reason)) = from {
+                    let to = begin.target;
+                    notes.push(Note::Failover { from, to, reason });
                 }
                 self.open(begin, now, notes)
             }
@@ -291,9 +304,10 @@ impl Executor {
         }
         self.learn(&begin, &report, now);
         self.pass.object(objection(&report));
+        let standing = begin.standing(self.lasting.followed.replace((begin, decision)));
         self.lasting
             .precedence
-            .offer(begin.attempt_no, begin.target, report.clone());
+            .offer(standing, begin.attempt_no, begin.target, report.clone());
         notes.push(open.settle(Some(report.clone()), decision, settled_state(&report)));
         if pause.is_none() {
             self.note_retries_exhausted(&begin, notes);
@@ -354,8 +368,13 @@ impl Executor {
         now: MonoTime,
     ) -> Facts<'a> {
         let routing = &self.plan.route.routing;
-        let first = begin.candidate == 0 && self.pass.round == Round::First;
-        let tries = if first { routing.sticky_tries } else { 1 };
+        // A candidate is a target with its key: the next key of the pool is not the first-ranked one any more.
+        let first_key = self.pass.keys_tried.count_ones() <= 1;
+        let first = begin.candidate == 0 && self.pass.round == Round::First && first_key;
+        // Where the provider's own retries are the rule, their end is the end: a try at once would undo the pause (R-P2, R-P3).
+        let own_retries = self.plan.target(begin.candidate).is_some_and(|(_, t)| t.retry.is_some());
+        let sticks = first && !(own_retries && deserves_retry(report));
+        let tries = if sticks { routing.sticky_tries } else { 1 };
         // Another operation may have learned of a cooldown meanwhile; a sticky try passes every guard (R-K2).
         let cools = self
             .key_not_before(begin.candidate, begin.key, now)
@@ -397,8 +416,10 @@ impl Executor {
     /// Keeps what a failure says of the key. The not-before instant of a certified rejection: for this operation in full, for others within
     /// the cooldown's bound. A key that is not accepted or used up is set aside for everyone.
     fn learn(&mut self, begin: &Begin, report: &AttemptReport, now: MonoTime) {
-        let found = self.plan.target(begin.candidate);
-        let Some(key) = found.and_then(|(_, target)| target.keys.get(begin.key)) else {
+        let Some((_, target)) = self.plan.target(begin.candidate) else {
+            return;
+        };
+        let Some(key) = target.keys.get(begin.key) else {
             return;
         };
         let is_of_key = report.scope == Scope::Credential && key.name.is_some();
@@ -416,14 +437,24 @@ impl Executor {
         if !matches!(report.outcome, Outcome::Rejected(_)) {
             return;
         }
+        // A throttle is the key's; what reaches further holds for every key of the pool.
+        let keys = if report.scope > Scope::Credential {
+            0..target.keys.len()
+        } else {
+            begin.key..begin.key + 1
+        };
         let cooldown_max = self.plan.route.routing.cooldown_max;
         if let Some(delay) = report.pushback
             && !cooldown_max.is_zero()
         {
-            key.cooldown.extend(now.after(delay.min(cooldown_max)));
+            let until = now.after(delay.min(cooldown_max));
+            let cooled = target.keys.iter().skip(keys.start).take(keys.len());
+            cooled.for_each(|key| key.cooldown.extend(until));
         }
         let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
-        self.learn_not_before(begin.candidate, begin.key, until);
+        for key in keys {
+            self.learn_not_before(begin.candidate, key, until);
+        }
     }
 
     /// Ends the operation although candidates may be left.

@@ -9,10 +9,12 @@ use super::conclude::Cause;
 use super::effect::{Begin, Next, Note, WaitEnd};
 use super::machine::Executor;
 use super::state::{Phase, ProviderRetries};
+use crate::core::backoff;
 use crate::core::chance::Chance;
-use crate::core::decision::{Stop, deserves_retry, may_move_on};
+use crate::core::decision::{Stop, deserves_retry, may_move_on, second_round};
 use crate::core::limits::ATTEMPT_ALLOWANCE_MIN;
 use crate::core::outcome::AttemptReport;
+use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
 use crate::policy::admission::WaitPermit;
 use crate::policy::provider::RetryRules;
@@ -41,11 +43,19 @@ impl Executor {
             return None;
         }
         let so_far = self.count_failure(begin.candidate, now);
-        let pause = pause(&rules, &so_far, report.pushback, now, chance)?;
-        let fits = pause.saturating_add(ATTEMPT_ALLOWANCE_MIN) <= self.plan.deadline.since(now);
-        if !fits || self.sends_left() == 0 {
+        if self.sends_left() == 0 {
             return None;
         }
+        let by_deadline = self
+            .plan
+            .deadline
+            .since(now)
+            .checked_sub(ATTEMPT_ALLOWANCE_MIN)?;
+        let by_rules = so_far.first_failure.after(rules.elapsed_max);
+        let longest = by_deadline.min(by_rules.checked_since(now)?);
+        // What others have learned of the key counts as much as what this answer says.
+        let cools = self.shared_not_before(begin, now).map(|at| at.since(now));
+        let pause = pause(&rules, &so_far, report.pushback.max(cools), longest, chance)?;
         let permit = self.plan.route.waiters.enter(self.plan.held_bytes)?;
         Some((pause, permit))
     }
@@ -100,7 +110,7 @@ impl Executor {
             pause,
         });
         let until = now.after(pause);
-        let movable = may_move_on(report, &self.plan.route.routing.fallback);
+        let movable = may_move_on(report, &self.plan.route.routing.fallback).then_some(reason);
         self.phase = Phase::Pausing {
             until,
             began: now,
@@ -141,10 +151,7 @@ impl Executor {
         }
         self.end_pause(began, now);
         drop(permit);
-        if self
-            .key_not_before(failed.candidate, failed.key, now)
-            .is_none()
-        {
+        if self.shared_not_before(&failed, now).is_none() {
             let Begin {
                 candidate,
                 target,
@@ -156,11 +163,19 @@ impl Executor {
             return self.open(again, now, notes);
         }
         self.note_retries_exhausted(&failed, notes);
-        if movable {
-            self.advance(now, chance, notes, None)
-        } else {
-            self.stop(Stop::Terminal, now, chance, notes, None)
+        match movable {
+            Some(reason) => self.advance_from(Some((failed.target, reason)), now, chance, notes, None),
+            None => self.stop(Stop::Terminal, now, chance, notes, None),
         }
+    }
+
+    /// The instant before which everybody stays away from the attempt's key, if it lies ahead. What this operation was told itself is in
+    /// its pauses already; without a directive, the assumed delay of a second round is not theirs to keep.
+    fn shared_not_before(&self, begin: &Begin, now: MonoTime) -> Option<MonoTime> {
+        let (_, target) = self.plan.target(begin.candidate)?;
+        let key = target.keys.get(begin.key)?;
+        let aside = key.aside.remaining_after(now).map(|(_, until)| until);
+        key.cooldown.remaining_after(now).max(aside)
     }
 
     pub(super) fn end_pause(&mut self, began: MonoTime, now: MonoTime) {
@@ -173,15 +188,28 @@ impl Executor {
         began: MonoTime,
         how: WaitEnd,
         now: MonoTime,
+        chance: &mut impl Chance,
         notes: &mut Vec<Note>,
     ) -> Next {
         self.end_pause(began, now);
-        let stop = (how == WaitEnd::Shutdown).then_some(Stop::Shutdown);
+        let (stop, otherwise) = match how {
+            WaitEnd::Shutdown => (Some(Stop::Shutdown), Suppression::Shutdown),
+            WaitEnd::Elapsed | WaitEnd::ClientGone | WaitEnd::Deadline | WaitEnd::Dropped => {
+                (None, Suppression::Deadline)
+            }
+        };
+        let mut suppression = None;
+        if self.may_have_second_round() {
+            let reason = second_round(&self.round_facts(now, chance)).err();
+            let reason = reason.unwrap_or(otherwise);
+            notes.push(Note::Suppressed(reason));
+            suppression = Some(reason);
+        }
         self.conclude(
             now,
             &Cause {
                 stop,
-                suppression: None,
+                suppression,
                 current: None,
             },
             notes,
@@ -189,13 +217,14 @@ impl Executor {
     }
 }
 
-/// Equal jitter over a capped exponential: half fixed, half random (R-P3). A provider's own delay takes the place of the fixed half; one
-/// beyond the time that is left ends the sequence.
+/// Equal jitter over a capped exponential: half fixed, half random (R-P3). A provider's own delay raises the fixed part, and spreads as
+/// waiters between rounds do; one beyond `longest` ends the sequence. The random part is drawn within `longest`, so that callers that
+/// failed together do not gather at the bound.
 fn pause(
     rules: &RetryRules,
     so_far: &ProviderRetries,
-    pushback: Option<Duration>,
-    now: MonoTime,
+    told: Option<Duration>,
+    longest: Duration,
     chance: &mut impl Chance,
 ) -> Option<Duration> {
     if so_far.failures >= rules.attempts_max {
@@ -206,9 +235,12 @@ fn pause(
         .delay_base
         .saturating_mul(2_u32.saturating_pow(doublings));
     let half = grown.min(rules.delay_max) / 2;
-    let floor = pushback.map_or(half, |told| told.max(half));
-    let width = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
-    let pause = floor.saturating_add(Duration::from_micros(chance.below(width.saturating_add(1))));
-    let ends = so_far.first_failure.after(rules.elapsed_max);
-    (now.after(pause) <= ends).then_some(pause)
+    let (floor, spread) = match told {
+        Some(told) if told > half => (told, half.max(backoff::jitter_width(told))),
+        Some(_) | None => (half, half),
+    };
+    let width = spread.min(longest.checked_sub(floor)?);
+    let width = u64::try_from(width.as_micros()).unwrap_or(u64::MAX);
+    let random = Duration::from_micros(chance.below(width.saturating_add(1)));
+    Some(floor.saturating_add(random))
 }

@@ -52,9 +52,9 @@ impl Executor {
     /// A remembered cooldown counts as a certified rejection (R-S5); a key that is set aside does not.
     fn pass_over(&mut self, passed_over: PassedOver) {
         match passed_over {
-            PassedOver::Cooling => self.lasting.skipped = true,
+            PassedOver::Cooling => self.lasting.cooled = true,
             PassedOver::Aside(AsideReason::Quota) => {
-                self.lasting.skipped = true;
+                self.lasting.used_up = true;
                 self.pass.object(Some(Suppression::HardQuota));
             }
             PassedOver::Aside(AsideReason::Refused) => {
@@ -87,17 +87,25 @@ impl Executor {
         self.pick_key(candidate, now).ok()
     }
 
-    /// Whether there is one. A bound operation stays with its first key: the state belongs to the account (R-F8).
+    /// Whether there is one.
     pub(super) fn has_next_key(&self, candidate: usize, now: MonoTime) -> bool {
         let free = |key: &usize| {
             self.pass.keys_tried & (1 << key) == 0 && self.key_state(candidate, *key, now).is_none()
         };
-        self.plan.binding.is_none() && (0..self.pool(candidate).len()).any(|key| free(&key))
+        (0..self.pool(candidate).len()).any(|key| free(&key))
     }
 
+    /// The keys that the operation may use at the candidate. A bound one has the first alone: its state belongs to an account, and
+    /// another key may be another account's (R-F8).
     fn pool(&self, candidate: usize) -> &[TargetKey] {
-        let found = self.plan.target(candidate);
-        found.map_or(&[], |(_, target)| target.keys.as_slice())
+        let keys = match self.plan.target(candidate) {
+            Some((_, target)) => target.keys.as_slice(),
+            None => &[],
+        };
+        match (self.plan.binding, keys) {
+            (Some(_), [first, ..]) => std::slice::from_ref(first),
+            _ => keys,
+        }
     }
 
     /// Why the key may not be used now, if so.

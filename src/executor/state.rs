@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::effect::{Begin, OperationSettled};
 use super::open_send::OpenSend;
 use crate::core::commitment::Commitment;
-use crate::core::decision::Round;
+use crate::core::decision::{Decision, Round};
 use crate::core::outcome::AttemptReport;
 use crate::core::precedence::Precedence;
 use crate::core::suppression::Suppression;
@@ -33,7 +33,8 @@ pub(super) enum Phase {
         began: MonoTime,
         permit: WaitPermit,
         failed: Begin,
-        movable: bool,
+        /// The class of the failure, if such a one may move on to another target.
+        movable: Option<&'static str>,
     },
     /// A good answer is being passed on.
     Delivering(OpenSend, AttemptReport),
@@ -69,6 +70,8 @@ pub(super) struct Lasting {
     pub commitment: Commitment,
     /// The failure to tell.
     pub precedence: Precedence,
+    /// The last failed attempt and what followed it.
+    pub followed: Option<(Begin, Decision)>,
     /// Whether the gateway is draining.
     pub draining: bool,
     /// Time slept.
@@ -86,9 +89,18 @@ pub(super) struct Lasting {
     /// Whether its answer must not be retried by the caller.
     pub forbids_retry: bool,
     /// Whether a candidate was passed over because it cools: that counts as its rejection (R-S5).
-    pub skipped: bool,
+    pub cooled: bool,
+    /// Whether a candidate was passed over because the quota of its keys is used up.
+    pub used_up: bool,
     /// Whether a second round has begun and its end is not noted.
     pub second_round_open: bool,
+}
+
+impl Lasting {
+    /// Whether a candidate was passed over for something that its provider said before.
+    pub const fn skipped(&self) -> bool {
+        self.cooled || self.used_up
+    }
 }
 
 /// The provider's own retries of one candidate.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::entry::{AttemptEntry, Capture, Moment, OperationEntry, Record, may_overwrite};
 use crate::core::api::Api;
 use crate::core::class::Class;
-use crate::core::decision::Stop;
+use crate::core::decision::{Decision, Stop};
 use crate::core::outcome::Outcome;
 use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
@@ -86,6 +86,8 @@ pub struct OpenOperation {
     began: Vec<Moment>,
     /// The failure that the client would be told about, kept as the executor keeps it (R-D1).
     told: Precedence,
+    /// The last failed attempt and what followed it.
+    followed: Option<(Begin, Decision)>,
     /// Class of the last failure.
     last: Option<Class>,
     stop: Option<Stop>,
@@ -135,6 +137,7 @@ impl OpenOperation {
             opening,
             began: Vec::new(),
             told: Precedence::default(),
+            followed: None,
             last: None,
             stop: None,
         }
@@ -256,8 +259,9 @@ impl OpenOperation {
         {
             self.last = entry.error_class;
             let begin = settled.begin;
+            let standing = begin.standing(self.followed.replace((begin, settled.decision)));
             self.told
-                .offer(begin.attempt_no, begin.target, report.clone());
+                .offer(standing, begin.attempt_no, begin.target, report.clone());
         }
         self.record.attempts.get(position)
     }

@@ -112,7 +112,13 @@ impl OperationCell {
         if !inner.drain_told && self.around.lifecycle.is_draining() {
             inner.drain_told = true;
             if !matches!(event, Event::ShutdownBegun) {
-                let _ = self.step(&mut inner, Event::ShutdownBegun, at);
+                let next = self.step(&mut inner, Event::ShutdownBegun, at);
+                // It ended a sleep; the timer that fires in the same moment has nothing more to say.
+                let by_clock = matches!(event, Event::WaitElapsed | Event::DeadlinePassed);
+                if by_clock && !matches!(next, Next::Continue) {
+                    inner.next = Some(next.clone());
+                    return next;
+                }
             }
         }
         let next = self.step(&mut inner, event, at);

@@ -7,6 +7,7 @@ use crate::policy::admission::Waiters;
 use crate::policy::cooldown::{Cooldown, KeyAside};
 use crate::policy::provider::Provider;
 use crate::policy::route::{Target, TargetKey};
+use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
 
 /// Whose not-before instant it is.
@@ -27,7 +28,8 @@ enum Model {
 /// The counters of the previous snapshot and of the one in the making.
 pub(super) struct Cells {
     cooldowns: HashMap<Candidate, Arc<Cooldown>>,
-    asides: HashMap<(String, Option<String>), Arc<KeyAside>>,
+    /// With the secret that was set aside: another one under the same name has done nothing yet.
+    asides: HashMap<(String, Option<String>), (Option<Secret>, Arc<KeyAside>)>,
     waiters: HashMap<String, Arc<Waiters>>,
 }
 
@@ -50,9 +52,10 @@ impl Cells {
                 };
                 for key in &target.keys {
                     let candidate = Candidate::of(provider, key.name.as_ref(), &route.name, target);
-                    let aside = (candidate.provider.clone(), candidate.key.clone());
+                    let name = (candidate.provider.clone(), candidate.key.clone());
+                    let secret = secret_of(provider, key.name.as_ref());
                     cells.cooldowns.insert(candidate, Arc::clone(&key.cooldown));
-                    cells.asides.insert(aside, Arc::clone(&key.aside));
+                    cells.asides.insert(name, (secret, Arc::clone(&key.aside)));
                 }
             }
         }
@@ -73,15 +76,28 @@ impl Cells {
         }
         let keys = names.into_iter().map(|name| {
             let candidate = Candidate::of(provider, name.as_ref(), route, target);
-            let aside = (candidate.provider.clone(), candidate.key.clone());
+            let secret = secret_of(provider, name.as_ref());
+            let aside = self
+                .asides
+                .entry((candidate.provider.clone(), candidate.key.clone()))
+                .or_default();
+            if aside.0 != secret {
+                *aside = (secret, Arc::default());
+            }
             TargetKey {
                 name,
                 cooldown: Arc::clone(self.cooldowns.entry(candidate).or_default()),
-                aside: Arc::clone(self.asides.entry(aside).or_default()),
+                aside: Arc::clone(&aside.1),
             }
         });
         keys.collect()
     }
+}
+
+fn secret_of(provider: &Provider, key: Option<&Arc<str>>) -> Option<Secret> {
+    let mut keys = provider.keys.iter();
+    keys.find(|known| Some(&known.name) == key)
+        .map(|known| known.secret.clone())
 }
 
 impl Candidate {
