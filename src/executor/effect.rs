@@ -60,7 +60,9 @@ impl Begin {
     /// How this attempt follows the last one that was settled.
     pub fn standing(&self, last: Option<(Begin, Decision)>) -> Standing {
         match last {
-            Some((before, decision)) if (before.target, before.round) == (self.target, self.round) => {
+            Some((before, decision))
+                if (before.target, before.round) == (self.target, self.round) =>
+            {
                 match decision {
                     Decision::SameTarget => Standing::SameKey,
                     Decision::Retry(_) => Standing::Retry,

@@ -309,7 +309,8 @@ impl Executor {
             .precedence
             .offer(standing, begin.attempt_no, begin.target, report.clone());
         notes.push(open.settle(Some(report.clone()), decision, settled_state(&report)));
-        if pause.is_none() {
+        let goes_on = matches!(decision, Decision::NextKey | Decision::SameTarget);
+        if pause.is_none() && !goes_on && deserves_retry(&report) {
             self.note_retries_exhausted(&begin, notes);
         }
         match decision {
@@ -372,13 +373,14 @@ impl Executor {
         let first_key = self.pass.keys_tried.count_ones() <= 1;
         let first = begin.candidate == 0 && self.pass.round == Round::First && first_key;
         // Where the provider's own retries are the rule, their end is the end: a try at once would undo the pause (R-P2, R-P3).
-        let own_retries = self.plan.target(begin.candidate).is_some_and(|(_, t)| t.retry.is_some());
+        let own_retries = self
+            .plan
+            .target(begin.candidate)
+            .is_some_and(|(_, t)| t.retry.is_some());
         let sticks = first && !(own_retries && deserves_retry(report));
         let tries = if sticks { routing.sticky_tries } else { 1 };
-        // Another operation may have learned of a cooldown meanwhile; a sticky try passes every guard (R-K2).
-        let cools = self
-            .key_not_before(begin.candidate, begin.key, now)
-            .is_some();
+        // Another operation may have learned something of the key meanwhile; a sticky try passes every guard (R-K2).
+        let unfit = self.is_unfit(begin.candidate, begin.key, now);
         Facts {
             report,
             round: self.pass.round,
@@ -388,7 +390,7 @@ impl Executor {
             slow: self.lasting.slow,
             sends_left: self.sends_left(),
             attempts_left: routing.attempts_max.saturating_sub(self.pass.attempts),
-            sticky_left: if cools {
+            sticky_left: if unfit {
                 0
             } else {
                 tries.saturating_sub(begin.retry_index + 1)

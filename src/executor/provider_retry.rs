@@ -43,7 +43,7 @@ impl Executor {
             return None;
         }
         let so_far = self.count_failure(begin.candidate, now);
-        if self.sends_left() == 0 {
+        if so_far.noted || self.sends_left() == 0 {
             return None;
         }
         let by_deadline = self
@@ -121,7 +121,8 @@ impl Executor {
         Next::Wait(until)
     }
 
-    /// The pause is over: the same target and key again, unless another operation has learned meanwhile that it cools.
+    /// The pause is over: the same target and key again. Should another operation have learned meanwhile that the key cools, another key of
+    /// the pool, or the retries end here.
     pub(super) fn on_paused(
         &mut self,
         phase: Phase,
@@ -162,9 +163,15 @@ impl Executor {
             let again = self.begin(candidate, target, key, retry_index + 1);
             return self.open(again, now, notes);
         }
+        if let Some(key) = self.next_key(failed.candidate, now) {
+            let next = self.begin(failed.candidate, failed.target, key, 0);
+            return self.open(next, now, notes);
+        }
         self.note_retries_exhausted(&failed, notes);
         match movable {
-            Some(reason) => self.advance_from(Some((failed.target, reason)), now, chance, notes, None),
+            Some(reason) => {
+                self.advance_from(Some((failed.target, reason)), now, chance, notes, None)
+            }
             None => self.stop(Stop::Terminal, now, chance, notes, None),
         }
     }

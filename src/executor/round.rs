@@ -118,6 +118,11 @@ impl Executor {
             .map(|_| PassedOver::Cooling)
     }
 
+    /// Whether the key cools or is set aside.
+    pub(super) fn is_unfit(&self, candidate: usize, key: usize, now: MonoTime) -> bool {
+        self.key_state(candidate, key, now).is_some()
+    }
+
     pub(super) fn begin(
         &mut self,
         candidate: usize,

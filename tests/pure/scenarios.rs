@@ -305,7 +305,7 @@ impl Scenario {
                     .collect(),
                 None => panic!("{file}: {target} has no answers"),
             };
-            script.answers.insert(index, answers);
+            script.answers.insert((index, None), answers);
         }
         script
     }

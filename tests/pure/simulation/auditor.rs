@@ -13,9 +13,11 @@ macro_rules! require {
 
 mod answers;
 mod attempts;
+mod keys;
+mod retries;
 mod rounds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,31 +34,14 @@ use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
 use rondo::policy::routing::Mode;
 
+pub use keys::Cooling;
+use keys::{KeyBooks, Unfit};
+use retries::Counted;
+
 /// Delay of a target that gave none (R-S13).
 const DEFAULT_DELAY: Duration = Duration::from_millis(250);
 /// What an attempt needs after a wait (R-S10).
 const ALLOWANCE: Duration = Duration::from_millis(250);
-
-/// Not-before instants that certified answers have set for everybody, by the identity of the shared counter.
-#[derive(Debug, Default)]
-pub struct Cooling(BTreeMap<usize, MonoTime>);
-
-impl Cooling {
-    fn until(&self, key: usize) -> MonoTime {
-        self.0.get(&key).copied().unwrap_or_default()
-    }
-
-    pub fn extend(&mut self, key: usize, until: MonoTime) {
-        let entry = self.0.entry(key).or_default();
-        *entry = (*entry).max(until);
-    }
-
-    fn end(&mut self, key: usize, seen: MonoTime) {
-        if self.until(key) == seen {
-            self.0.remove(&key);
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 struct Open {
@@ -64,6 +49,8 @@ struct Open {
     began: MonoTime,
     sent: bool,
     cooling_seen: MonoTime,
+    own_retry: bool,
+    next_key: bool,
     report: Option<AttemptReport>,
 }
 
@@ -72,6 +59,9 @@ struct Past {
     begin: Begin,
     report: Option<AttemptReport>,
     slow: bool,
+    /// Whether it came after a pause, or with the next key of a pool.
+    own_retry: bool,
+    next_key: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,14 +74,21 @@ struct Wait {
 #[derive(Debug)]
 pub struct Auditor {
     plan: Plan,
-    keys: Vec<usize>,
+    /// The keys that each candidate may use, and the cooldowns of all of its keys.
+    keys: Vec<Vec<KeyBooks>>,
+    cooldowns: Vec<Vec<usize>>,
     now: MonoTime,
     began: MonoTime,
     history: Vec<(MonoTime, Event, Next, Vec<Note>)>,
     open: Option<Open>,
     past: Vec<Past>,
-    skipped: Vec<(Round, usize)>,
-    own_not_before: Vec<Option<MonoTime>>,
+    skipped: Vec<(Round, usize, Unfit)>,
+    counted: BTreeMap<usize, Counted>,
+    spent: BTreeSet<usize>,
+    pause: Option<Wait>,
+    paused: Duration,
+    /// Whether the last sleep was a pause that ended by the clock.
+    paused_before: bool,
     pub sends: u32,
     pub attempts: u32,
     pub settled_attempts: u32,
@@ -113,12 +110,34 @@ pub struct Auditor {
 
 impl Auditor {
     pub fn new(plan: &Plan, began: MonoTime) -> Auditor {
-        let key = |candidate: &usize| {
-            Arc::as_ptr(&plan.route.targets[*candidate].keys[0].cooldown) as usize
+        let pool = |candidate: &usize| {
+            let keys = plan.route.targets[*candidate].keys.iter();
+            let books = keys.map(|key| KeyBooks {
+                cooldown: Arc::as_ptr(&key.cooldown) as usize,
+                aside: Arc::as_ptr(&key.aside) as usize,
+                named: key.name.is_some(),
+                told: None,
+                assumed: None,
+            });
+            books.collect::<Vec<_>>()
         };
+        let all: Vec<_> = plan.candidates.iter().map(pool).collect();
+        let cooldowns = all
+            .iter()
+            .map(|keys| keys.iter().map(|key| key.cooldown).collect());
+        let cooldowns = cooldowns.collect();
+        let mut keys = all;
+        if plan.binding.is_some() {
+            keys.iter_mut().for_each(|keys| keys.truncate(1));
+        }
         Auditor {
-            keys: plan.candidates.iter().map(key).collect(),
-            own_not_before: vec![None; plan.candidates.len()],
+            keys,
+            cooldowns,
+            counted: BTreeMap::new(),
+            spent: BTreeSet::new(),
+            pause: None,
+            paused: Duration::ZERO,
+            paused_before: false,
             plan: plan.clone(),
             now: began,
             began,
@@ -153,7 +172,7 @@ impl Auditor {
 
     /// Whether the operation sleeps now.
     pub fn is_waiting(&self) -> bool {
-        self.wait.is_some()
+        self.wait.is_some() || self.pause.is_some()
     }
 
     /// When the client was given the first byte.
@@ -226,7 +245,7 @@ impl Auditor {
             };
             matches!(
                 settled.decision,
-                Decision::NextTarget | Decision::SameTarget
+                Decision::NextTarget | Decision::SameTarget | Decision::NextKey
             )
         });
         let begun = notes
@@ -237,9 +256,21 @@ impl Auditor {
             !goes_on || begun,
             "R-S21: decided to go on, but nothing was begun"
         );
+        let retries = notes.iter().any(|note| {
+            matches!(note, Note::AttemptSettled(s) if matches!(s.decision, Decision::Retry(_)))
+        });
+        require!(
+            self,
+            retries
+                == notes
+                    .iter()
+                    .any(|n| matches!(n, Note::RetryScheduled { .. })),
+            "R-P7: a retry and its note go together"
+        );
     }
 
     fn take_event(&mut self, event: &Event, cooling: &mut Cooling) {
+        self.wake(event);
         match event {
             Event::ClientGone | Event::Dropped => self.gone = true,
             Event::StreamEnded(StreamEnd::ClientGone) => self.gone = true,
@@ -263,20 +294,19 @@ impl Auditor {
             self.fail("an outcome without an attempt");
         };
         open.report = Some(report.clone());
-        let (candidate, seen) = (open.begin.candidate, open.cooling_seen);
-        let key = self.keys[candidate];
+        let (begin, seen) = (open.begin, open.cooling_seen);
         match report.outcome {
-            Outcome::Rejected(_) => {
-                let until = self.now.after(report.pushback.unwrap_or(DEFAULT_DELAY));
-                let own = &mut self.own_not_before[candidate];
-                *own = (*own).max(Some(until));
-                let bound = self.plan.route.routing.cooldown_max;
-                if let Some(delay) = report.pushback.filter(|_| !bound.is_zero()) {
-                    cooling.extend(key, self.now.after(delay.min(bound)));
-                }
+            Outcome::Succeeded => {
+                cooling.end(self.keys[begin.candidate][begin.key].cooldown, seen);
             }
-            Outcome::Succeeded => cooling.end(key, seen),
-            Outcome::NotDelivered | Outcome::Refused | Outcome::Ambiguous | Outcome::Partial => {}
+            Outcome::Rejected(_)
+            | Outcome::NotDelivered
+            | Outcome::Refused
+            | Outcome::Ambiguous
+            | Outcome::Partial => {
+                self.count_curable(&begin, report);
+                self.take_of_key(begin.candidate, begin.key, report, cooling);
+            }
         }
     }
 
@@ -294,13 +324,10 @@ impl Auditor {
                     "a failover between the wrong targets"
                 );
             }
-            Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {
-                require!(
-                    self,
-                    false,
-                    "R-P1: a retry at a provider whose caller owns them"
-                );
+            Note::RetryScheduled { failed, pause, .. } => {
+                self.on_retry_scheduled(*failed, *pause, cooling);
             }
+            Note::RetriesExhausted(last) => self.on_retries_exhausted(*last),
             Note::WaitBegun => {
                 require!(self, !self.has_wait, "R-B3: a second wait");
                 self.has_wait = true;
@@ -335,11 +362,6 @@ impl Auditor {
         }
     }
 
-    fn is_cooling(&self, candidate: usize, cooling: &Cooling) -> bool {
-        self.own_not_before[candidate].is_some_and(|instant| instant > self.now)
-            || cooling.until(self.keys[candidate]) > self.now
-    }
-
     fn tried(&self, round: Round, candidate: usize) -> bool {
         self.past
             .iter()
@@ -353,7 +375,7 @@ impl Auditor {
             self.open.is_none(),
             "R-L1: settled with an open attempt"
         );
-        require!(self, self.wait.is_none(), "settled while waiting");
+        require!(self, !self.is_waiting(), "settled while waiting");
         require!(self, settled.sends == self.sends, "R-S23: sends");
         require!(
             self,
@@ -361,6 +383,7 @@ impl Auditor {
             "R-S23: rounds"
         );
         let waited: Duration = self.waits.iter().map(|(waited, _)| *waited).sum();
+        let waited = waited + self.paused;
         require!(self, settled.waited == waited, "R-S21: wait time");
         require!(
             self,
@@ -394,7 +417,7 @@ impl Auditor {
                     "R-B8: an unrecorded send"
                 );
             }
-            Next::Wait(until) => match self.wait {
+            Next::Wait(until) => match self.wait.or(self.pause) {
                 Some(wait) => require!(self, wait.until == *until, "the wait was moved"),
                 None => {
                     require!(self, self.has_wait, "R-S21: an unrecorded wait");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rondo::core::decision::Decision;
 use rondo::core::settlement::OperationOutcome;
 use rondo::executor::effect::{Effects, Note, SecondRoundEnd, WaitEnd};
 
@@ -23,6 +24,9 @@ pub struct Tally {
     pub waits_cut_short: u64,
     pub exhaustions: u64,
     pub most_waiting: u64,
+    pub retries: u64,
+    pub retries_exhausted: u64,
+    pub next_keys: u64,
     pub suppressed: BTreeMap<&'static str, u64>,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub reasons: BTreeMap<&'static str, u64>,
@@ -44,6 +48,9 @@ impl Tally {
         self.other_ends_of_round_2 += other.other_ends_of_round_2;
         self.waits_cut_short += other.waits_cut_short;
         self.exhaustions += other.exhaustions;
+        self.retries += other.retries;
+        self.retries_exhausted += other.retries_exhausted;
+        self.next_keys += other.next_keys;
         self.most_waiting = self.most_waiting.max(other.most_waiting);
         for (from, to) in [
             (&other.suppressed, &mut self.suppressed),
@@ -61,7 +68,12 @@ impl Tally {
             match note {
                 Note::AttemptOpened(_) => self.attempts += 1,
                 Note::SendDispatched(_) => self.sends += 1,
-                Note::AttemptSettled(_) => self.settled_attempts += 1,
+                Note::AttemptSettled(settled) => {
+                    self.settled_attempts += 1;
+                    self.next_keys += u64::from(settled.decision == Decision::NextKey);
+                }
+                Note::RetryScheduled { .. } => self.retries += 1,
+                Note::RetriesExhausted(_) => self.retries_exhausted += 1,
                 Note::WaitBegun => {
                     self.waits += 1;
                     self.admissions += 1;
@@ -84,10 +96,7 @@ impl Tally {
                     *self.outcomes.entry(settled.outcome.label()).or_default() += 1;
                     *self.reasons.entry(settled.reason).or_default() += 1;
                 }
-                Note::Skipped { .. }
-                | Note::Failover { .. }
-                | Note::RetryScheduled { .. }
-                | Note::RetriesExhausted(_) => {}
+                Note::Skipped { .. } | Note::Failover { .. } => {}
                 Note::Unexpected(event) => panic!("unexpected {event}"),
             }
         }
@@ -146,6 +155,7 @@ impl Tally {
                 && self.exhausted_after_round_2 > 0
                 && self.other_ends_of_round_2 > 0
         );
+        assert!(self.retries > 0 && self.retries_exhausted > 0 && self.next_keys > 0);
         assert!(self.waits_cut_short > 0 && self.refused_before_reading > 0);
     }
 }

@@ -29,9 +29,13 @@ const TROUBLE: &[&str] = &[
     "s500",
     "400",
     "auth",
+    "auth403",
+    "context500",
     "config",
     "context",
     "quota",
+    "503/900",
+    "520",
     "reset",
     "timeout",
     "malformed",
@@ -48,7 +52,8 @@ pub struct Upstream {
     throttling: u32,
     /// Typical latency.
     latency: u64,
-    throttled_until: MonoTime,
+    /// By key: a throttle is the key's.
+    throttled_until: [MonoTime; 3],
 }
 
 impl Upstream {
@@ -58,21 +63,23 @@ impl Upstream {
             good: rng.random_range(40..=97),
             throttling: rng.random_range(0..=6),
             latency: *[2, 40, 300, 2000].choose(&mut rng).unwrap(),
-            throttled_until: MonoTime::ZERO,
+            throttled_until: [MonoTime::ZERO; 3],
             rng,
         }
     }
 
     /// What becomes of a send.
-    pub fn answer(&mut self, now: MonoTime) -> (Duration, AttemptReport) {
+    pub fn answer(&mut self, now: MonoTime, key: usize) -> (Duration, AttemptReport) {
         let latency = ms(self.rng.random_range(0..=self.latency * 2));
-        if now < self.throttled_until {
-            return (latency, self.throttle(now.after(latency)));
+        let until = self.throttled_until[key];
+        if now < until {
+            return (latency, self.throttle(until.since(now.after(latency))));
         }
         if self.rng.random_range(0..100) < self.throttling {
             let length = *[80, 500, 1500, 6000, 12_000].choose(&mut self.rng).unwrap();
-            self.throttled_until = now.after(ms(self.rng.random_range(1..=length)));
-            return (latency, self.throttle(now.after(latency)));
+            let until = now.after(ms(self.rng.random_range(1..=length)));
+            self.throttled_until[key] = until;
+            return (latency, self.throttle(until.since(now.after(latency))));
         }
         if self.rng.random_range(0..100) < self.good {
             return (latency, named("ok"));
@@ -87,8 +94,7 @@ impl Upstream {
         (after, named(token))
     }
 
-    fn throttle(&mut self, at: MonoTime) -> AttemptReport {
-        let left = self.throttled_until.since(at);
+    fn throttle(&mut self, left: Duration) -> AttemptReport {
         match self.rng.random_range(0..20) {
             0 => named("u429"),
             1 => rejected(PushbackKind::Throttle, Carrier::Status, None),

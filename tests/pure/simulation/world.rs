@@ -13,8 +13,9 @@ use rondo::executor::effect::{Begin, Next};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::{BufferedBytes, Reservation};
-use rondo::policy::cooldown::Cooldown;
-use rondo::policy::route::Route;
+use rondo::policy::cooldown::KeyAside;
+use rondo::policy::provider::RetryRules;
+use rondo::policy::route::{Route, TargetKey};
 use rondo::policy::routing::{Fallback, Mode};
 
 use super::auditor::Cooling;
@@ -41,6 +42,7 @@ enum Due {
     Dropped { id: usize },
     Shutdown,
     Reload,
+    NewSecrets,
 }
 
 struct Flight {
@@ -56,7 +58,6 @@ struct Lane {
     spec: Spec,
     route: Arc<Route>,
     upstreams: Vec<usize>,
-    cooldowns: Vec<Arc<Cooldown>>,
     waiters: Arc<Waiters>,
 }
 
@@ -67,6 +68,9 @@ pub struct Epoch {
     queue: BinaryHeap<Reverse<(MonoTime, u64, Due)>>,
     ticket: u64,
     upstreams: Vec<Upstream>,
+    /// The keys of each upstream.
+    pools: Vec<Vec<TargetKey>>,
+    forgotten: Vec<Arc<KeyAside>>,
     lanes: Vec<Lane>,
     account: Arc<BufferedBytes>,
     flights: BTreeMap<usize, Flight>,
@@ -99,7 +103,7 @@ impl Surroundings for Around<'_> {
         now: MonoTime,
         begin: Begin,
     ) -> (Duration, rondo::core::outcome::AttemptReport) {
-        self.upstreams[self.lane[begin.target]].answer(now)
+        self.upstreams[self.lane[begin.target]].answer(now, begin.key)
     }
 
     fn stream(&mut self, _now: MonoTime, good: bool) -> (Duration, StreamEnd) {
@@ -121,13 +125,20 @@ impl Epoch {
     pub fn new(seed: u64) -> Epoch {
         let mut rng = SmallRng::seed_from_u64(seed);
         let upstreams: Vec<Upstream> = (0..6).map(|_| Upstream::new(rng.next_u64())).collect();
-        let cooldowns: Vec<Arc<Cooldown>> = upstreams.iter().map(|_| Arc::default()).collect();
-        let lanes = (0..5).map(|_| Lane::new(&mut rng, &cooldowns)).collect();
+        // Half of them without authentication, the others with pools of one to three keys.
+        let pools = (0..upstreams.len()).map(|index| match index % 2 {
+            0 => Spec::pool(0),
+            _ => Spec::pool(rng.random_range(1..=3)),
+        });
+        let pools: Vec<Vec<TargetKey>> = pools.collect();
+        let lanes = (0..5).map(|_| Lane::new(&mut rng, &pools)).collect();
         Epoch {
             now: MonoTime::from_micros(1_000_000),
             queue: BinaryHeap::new(),
             ticket: 0,
             upstreams,
+            pools,
+            forgotten: Vec::new(),
             lanes,
             account: Arc::default(),
             flights: BTreeMap::new(),
@@ -155,6 +166,10 @@ impl Epoch {
         for _ in 0..8 {
             let reload = self.some_instant(at);
             self.plan(reload, Due::Reload);
+            for _ in 0..4 {
+                let renewed = self.some_instant(at);
+                self.plan(renewed, Due::NewSecrets);
+            }
         }
         if self.rng.random_range(0..2) == 0 {
             // Near the end, so that most operations are not refused for it.
@@ -208,7 +223,17 @@ impl Epoch {
             }
             Due::Reload => {
                 let index = self.rng.random_range(0..self.lanes.len());
-                self.lanes[index].reload(&mut self.rng);
+                self.lanes[index].reload(&mut self.rng, &self.pools);
+            }
+            Due::NewSecrets => {
+                // Every key gets another secret: what was set aside is forgotten, what cools goes on.
+                for key in self.pools.iter_mut().flatten() {
+                    // Kept, since the books know a counter by its address.
+                    self.forgotten.push(std::mem::take(&mut key.aside));
+                }
+                for lane in &mut self.lanes {
+                    lane.rebuild(&self.pools);
+                }
             }
         }
     }
@@ -383,7 +408,7 @@ impl Epoch {
 }
 
 impl Lane {
-    fn new(rng: &mut SmallRng, all: &[Arc<Cooldown>]) -> Lane {
+    fn new(rng: &mut SmallRng, all: &[Vec<TargetKey>]) -> Lane {
         let count = rng.random_range(1..=4);
         let mut upstreams = Vec::new();
         while upstreams.len() < count {
@@ -392,10 +417,6 @@ impl Lane {
                 upstreams.push(candidate);
             }
         }
-        let cooldowns: Vec<_> = upstreams
-            .iter()
-            .map(|index| Arc::clone(&all[*index]))
-            .collect();
         let slots_max = *[2, 8, 64].choose(rng).unwrap();
         let bytes_max = *[6_000, 1_000_000].choose(rng).unwrap();
         let waiters = Arc::new(Waiters::new(slots_max, bytes_max));
@@ -404,18 +425,18 @@ impl Lane {
             bytes_max,
             ..any_spec(rng, count)
         };
-        let route = spec.build_with(cooldowns.clone(), Arc::clone(&waiters));
+        let pools = upstreams.iter().map(|index| all[*index].clone());
+        let route = spec.build_with(pools.collect(), Arc::clone(&waiters));
         Lane {
             spec,
             route,
             upstreams,
-            cooldowns,
             waiters,
         }
     }
 
     /// Another snapshot: other rules, the same counters (R-C2). Operations in flight keep the route they began with.
-    fn reload(&mut self, rng: &mut SmallRng) {
+    fn reload(&mut self, rng: &mut SmallRng, all: &[Vec<TargetKey>]) {
         let Spec {
             slots_max,
             bytes_max,
@@ -426,9 +447,14 @@ impl Lane {
             bytes_max,
             ..any_spec(rng, self.upstreams.len())
         };
+        self.rebuild(all);
+    }
+
+    fn rebuild(&mut self, all: &[Vec<TargetKey>]) {
+        let pools = self.upstreams.iter().map(|index| all[*index].clone());
         self.route = self
             .spec
-            .build_with(self.cooldowns.clone(), Arc::clone(&self.waiters));
+            .build_with(pools.collect(), Arc::clone(&self.waiters));
     }
 }
 
@@ -441,7 +467,7 @@ fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
             Mode::PriorityFailover
         },
         attempts_max,
-        sends_max: rng.random_range(1..=2 * attempts_max + 2),
+        sends_max: rng.random_range(1..=2 * attempts_max + 4),
         rounds_max: if rng.random_range(0..4) == 0 { 1 } else { 2 },
         wait_max: *[300, 2_000, 10_000].choose(rng).unwrap(),
         fallback: Fallback {
@@ -461,6 +487,17 @@ fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
         cooldown_max: *[0, 1_000, 60_000].choose(rng).unwrap(),
         deadline: *[1_000, 8_000, 60_000].choose(rng).unwrap(),
         caller_owns_retries: rng.random_range(0..2) == 0,
+        // Most providers leave retries to the caller.
+        internal: match rng.random_range(0..3) {
+            0 => rng.random_range(1..16),
+            _ => 0,
+        },
+        retry: Some(RetryRules {
+            attempts_max: rng.random_range(1..=5),
+            elapsed_max: ms(*[400, 3_000, 20_000].choose(rng).unwrap()),
+            delay_base: ms(*[1, 50, 250].choose(rng).unwrap()),
+            delay_max: ms(*[250, 2_000].choose(rng).unwrap()),
+        }),
         ..route(targets)
     }
 }

@@ -5,15 +5,19 @@
 //! | clause | meaning |
 //! |---|---|
 //! | `T1: 429/1000 ok` | the answers of a target in order, tokens of [`super::reports`]; the last one repeats |
+//! | `T1k2: ok` | the answers of a target to its second key alone |
 //! | `500@6000` in a list | the same, 6000 ms after the send instead of 10 ms |
 //! | `gone@500` `drop@500` `shutdown@500` | what happens 500 ms after the operation began |
 //! | `cool T2 30000` | a certified answer to somebody else has set T2 aside for so long |
 //! | `cool T2 30000@500` | the same, at 500 ms |
+//! | `cool T2k1 30000` | the same for one key of a pool; without a key it is the first |
+//! | `aside T2k1 refused 60000` | a key is set aside: `refused` or `quota` |
 //! | `sleepers 256` | waiting slots that are taken by others |
 //! | `prepare 20` | milliseconds between the pick of a candidate and the dispatch point |
 //! | `streams broke` | how a good answer ends: `broke`, `timeout`, `gone` |
 //!
-//! What is expected is a list of words: `1:T1` a send in round 1, `1:T1+1` its first sticky try, `skip:T2` passed over while cooling,
+//! What is expected is a list of words: `1:T1` a send in round 1, `1:T1+1` its first sticky try or own retry, `1:T1k2` the
+//! same with the second key, `pause` the sleep before an own retry, `spent` the end of own retries, `skip:T2` passed over while cooling,
 //! `wait`, `-reason` a suppression, and the end: `ok`, a status, `throttled(reason)`, `unreachable`, `ambiguous`, `timed_out`,
 //! `deadline`, `no_candidate`, `shutting_down`, `cancelled`.
 
@@ -30,6 +34,7 @@ use rondo::executor::effect::{
 };
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
+use rondo::policy::cooldown::AsideReason;
 
 use super::driver::{Driver, Surroundings};
 use super::spec::Spec;
@@ -45,6 +50,10 @@ pub struct Run {
     pub trace: String,
     /// Planned length of the wait.
     pub wait: Option<Duration>,
+    /// Lengths of the pauses before own retries.
+    pub pauses: Vec<Duration>,
+    /// Whether the caller is told not to retry.
+    pub forbids_retry: bool,
     /// When the answer began, counted from the operation's begin.
     pub answered_at: Option<Duration>,
     pub throttle: Option<ThrottleHeaders>,
@@ -65,14 +74,18 @@ pub fn check(spec: &Spec, script: &str, expected: &str) -> Run {
 
 #[derive(Debug, Default)]
 pub struct Script {
-    pub answers: BTreeMap<usize, Vec<(Duration, AttemptReport)>>,
+    pub answers: BTreeMap<Place, Vec<(Duration, AttemptReport)>>,
     pub events: Vec<(Duration, Event)>,
-    pub cooling: Vec<(usize, Duration, Duration)>,
+    pub cooling: Vec<(Place, Duration, Duration)>,
+    pub asides: Vec<(Place, AsideReason, Duration)>,
     pub sleepers: u16,
     pub prepare: Duration,
     pub stream: Option<StreamEnd>,
-    pub used: BTreeMap<usize, usize>,
+    pub used: BTreeMap<Place, usize>,
 }
+
+/// A target and one of its keys, if one is named; both from 0.
+pub type Place = (usize, Option<usize>);
 
 impl Script {
     pub fn parse(text: &str) -> Script {
@@ -110,6 +123,15 @@ impl Script {
                 self.cooling
                     .push((index(words[1]), millis(length), millis(at)));
             }
+            "aside" => {
+                let reason = match words[2] {
+                    "refused" => AsideReason::Refused,
+                    "quota" => AsideReason::Quota,
+                    other => panic!("unknown reason {other}"),
+                };
+                self.asides
+                    .push((index(words[1]), reason, millis(words[3])));
+            }
             "sleepers" => self.sleepers = words[1].parse().unwrap(),
             "prepare" => self.prepare = millis(words[1]),
             "streams" => {
@@ -130,8 +152,13 @@ fn answer(word: &str) -> (Duration, AttemptReport) {
     (millis(after), reports::named(token))
 }
 
-fn index(target: &str) -> usize {
-    target.strip_prefix('T').unwrap().parse::<usize>().unwrap() - 1
+fn index(place: &str) -> Place {
+    let number = |text: &str| text.parse::<usize>().unwrap() - 1;
+    let place = place.strip_prefix('T').unwrap();
+    match place.split_once('k') {
+        Some((target, key)) => (number(target), Some(number(key))),
+        None => (number(place), None),
+    }
 }
 
 fn millis(text: &str) -> Duration {
@@ -144,9 +171,14 @@ impl Surroundings for Script {
     }
 
     fn send(&mut self, _now: MonoTime, begin: Begin) -> (Duration, AttemptReport) {
-        let list = self.answers.get(&begin.target);
+        let place = (begin.target, Some(begin.key));
+        let place = match self.answers.contains_key(&place) {
+            true => place,
+            false => (begin.target, None),
+        };
+        let list = self.answers.get(&place);
         let list = list.unwrap_or_else(|| panic!("T{} has no answers", begin.target + 1));
-        let used = self.used.entry(begin.target).or_default();
+        let used = self.used.entry(place).or_default();
         let found = list.get(*used).or(list.last()).unwrap().clone();
         *used += 1;
         found
@@ -183,6 +215,12 @@ pub fn play_plan(
         sleepers.push(route.waiters.enter(0).expect("no slot for a sleeper"));
     }
     let mut pending = std::mem::take(&mut script.cooling);
+    for ((target, key), reason, length) in std::mem::take(&mut script.asides) {
+        let aside = &route.targets[target].keys[key.unwrap_or(0)].aside;
+        let until = start.after(length);
+        aside.extend(reason, until);
+        cooling.set_aside(Arc::as_ptr(aside) as usize, reason, until);
+    }
     let mut events = std::mem::take(&mut script.events);
     events.push((plan.deadline.since(start), Event::DeadlinePassed));
     events.sort_by_key(|(at, _)| *at);
@@ -199,11 +237,11 @@ pub fn play_plan(
                 .take()
                 .expect("R-B4: nothing would ever end this operation"),
         };
-        pending.retain(|(target, length, at)| {
+        pending.retain(|((target, key), length, at)| {
             let due = start.after(*at) <= now;
             if due {
                 let until = start.after(*at).after(*length);
-                let cooldown = &route.targets[*target].keys[0].cooldown;
+                let cooldown = &route.targets[*target].keys[key.unwrap_or(0)].cooldown;
                 cooldown.extend(until);
                 cooling.extend(Arc::as_ptr(cooldown) as usize, until);
             }
@@ -230,6 +268,8 @@ pub fn play_plan(
     Run {
         trace: story.words.join(" "),
         wait: story.wait,
+        pauses: story.pauses,
+        forbids_retry: driver.executor.forbids_retry(),
         answered_at: story.answered_at,
         throttle,
         second_round_end,
@@ -245,6 +285,7 @@ struct Story {
     start: MonoTime,
     words: Vec<String>,
     wait: Option<Duration>,
+    pauses: Vec<Duration>,
     answered_at: Option<Duration>,
     states: Vec<&'static str>,
     decisions: Vec<&'static str>,
@@ -258,6 +299,7 @@ impl Story {
             start,
             words: Vec::new(),
             wait: None,
+            pauses: Vec::new(),
             answered_at: None,
             states: Vec::new(),
             decisions: Vec::new(),
@@ -271,7 +313,12 @@ impl Story {
             self.note(note);
         }
         match &effects.next {
-            Next::Wait(until) => self.wait = Some(until.since(now)),
+            Next::Wait(until) => {
+                let mut notes = effects.notes.iter();
+                if !notes.any(|n| matches!(n, Note::RetryScheduled { .. })) {
+                    self.wait = Some(until.since(now));
+                }
+            }
             Next::Deliver(Deliver::AsIs) if has_open => self.end(now, "ok".into(), Some(200)),
             Next::Deliver(Deliver::AsIs) => {
                 let status = self.last_status.unwrap();
@@ -296,11 +343,12 @@ impl Story {
                     0 => String::new(),
                     more => format!("+{more}"),
                 };
-                self.words.push(format!(
-                    "{}:T{}{again}",
-                    begin.round.number(),
-                    begin.target + 1
-                ));
+                let key = match begin.key {
+                    0 => String::new(),
+                    key => format!("k{}", key + 1),
+                };
+                let (round, target) = (begin.round.number(), begin.target + 1);
+                self.words.push(format!("{round}:T{target}{key}{again}"));
             }
             Note::Skipped { target, .. } => self.words.push(format!("skip:T{}", target + 1)),
             Note::WaitBegun => self.words.push("wait".into()),
@@ -310,9 +358,12 @@ impl Story {
                 self.decisions.push(settled.decision.label());
                 self.last_status = settled.report.as_ref().and_then(|report| report.status);
             }
-            Note::RetryScheduled { .. } => self.words.push("pause".into()),
+            Note::RetryScheduled { pause, .. } => {
+                self.words.push("pause".into());
+                self.pauses.push(*pause);
+            }
+            Note::RetriesExhausted(_) => self.words.push("spent".into()),
             Note::AttemptOpened(_)
-            | Note::RetriesExhausted(_)
             | Note::Failover { .. }
             | Note::WaitEnded { .. }
             | Note::SecondRoundEnded(_)

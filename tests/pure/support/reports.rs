@@ -10,6 +10,7 @@
 //! | `su529` `s500` | uncertified errors inside a stream |
 //! | `quota` `auth` `config` `context` `policy` | refusals by class |
 //! | `400` `404` `500` `502` ... | refusals by status |
+//! | `auth403` `auth429` `quota402` `context500` `config503` | the same classes under other statuses |
 //! | `bare503` | a 503 that says nothing more |
 //! | `nd` `reset` `timeout` `malformed` `partial` | no answer, or a broken one |
 
@@ -19,10 +20,11 @@ use std::time::Duration;
 use rondo::core::api::Api;
 use rondo::core::certificate::{PushbackKind, RejectionCertificate};
 use rondo::core::class::Class;
-use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Reply, Scope};
+use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Reply};
 use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use rondo::providers::classify::classify;
 use rondo::providers::registry;
+use rondo::providers::rules::scope_of;
 
 /// A certificate, earned like every other one: by an answer that the tables know. Two are enough for all tests.
 pub fn certificate(kind: PushbackKind) -> RejectionCertificate {
@@ -71,21 +73,7 @@ pub fn report(
     status: Option<u16>,
     carrier: Carrier,
 ) -> AttemptReport {
-    let scope = match class {
-        Class::Auth | Class::QuotaHard => Scope::Credential,
-        Class::Throttle
-        | Class::Overload
-        | Class::ServerError
-        | Class::Config
-        | Class::ContextOverflow
-        | Class::ContentPolicy
-        | Class::Timeout
-        | Class::Malformed
-        | Class::Ambiguous
-        | Class::Transport
-        | Class::OkStream
-        | Class::Ok => Scope::Candidate,
-    };
+    let scope = scope_of(class);
     let is_error = matches!(outcome, Outcome::Refused | Outcome::Rejected(_));
     let reply = status.filter(|_| is_error).map(|status| {
         Arc::new(Reply {
@@ -153,6 +141,11 @@ pub fn named(token: &str) -> AttemptReport {
         "partial" => return partial(),
         "quota" => return refused(429, Class::QuotaHard, Carrier::Status),
         "auth" => return refused(401, Class::Auth, Carrier::Status),
+        "auth403" => return refused(403, Class::Auth, Carrier::Status),
+        "auth429" => return refused(429, Class::Auth, Carrier::Status),
+        "quota402" => return refused(402, Class::QuotaHard, Carrier::Status),
+        "context500" => return refused(500, Class::ContextOverflow, Carrier::Status),
+        "config503" => return refused(503, Class::Config, Carrier::Status),
         "config" => return refused(404, Class::Config, Carrier::Status),
         "context" => return refused(400, Class::ContextOverflow, Carrier::Status),
         "bare503" => return refused(503, Class::Ambiguous, Carrier::Status),

@@ -6,8 +6,7 @@ use rondo::core::limits::{WAITERS_PER_ROUTE_MAX, WAITING_BYTES_PER_ROUTE_MAX};
 use rondo::core::time::MonoTime;
 use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
-use rondo::policy::cooldown::Cooldown;
-use rondo::policy::provider::Ownership;
+use rondo::policy::provider::{Ownership, RetryRules};
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
 
@@ -34,6 +33,12 @@ pub struct Spec {
     pub held_bytes: u64,
     pub slots_max: u16,
     pub bytes_max: u64,
+    /// Named keys of each target; 0 is a provider without authentication.
+    pub keys: usize,
+    /// Bit set of the targets whose retries the gateway owns.
+    pub internal: u64,
+    /// Their rules.
+    pub retry: Option<RetryRules>,
 }
 
 /// One ordered pass over `targets`.
@@ -60,6 +65,9 @@ pub fn route(targets: usize) -> Spec {
         held_bytes: 1000,
         slots_max: WAITERS_PER_ROUTE_MAX,
         bytes_max: WAITING_BYTES_PER_ROUTE_MAX,
+        keys: 0,
+        internal: 0,
+        retry: None,
     }
 }
 
@@ -105,31 +113,61 @@ impl Spec {
         }
     }
 
+    /// Every target with a pool of so many keys.
+    pub fn keys(mut self, keys: usize) -> Spec {
+        self.keys = keys;
+        self
+    }
+
+    /// Every target at an internal provider: tries in all, longest time, base and longest delay in milliseconds.
+    pub fn internal(mut self, attempts: u32, elapsed: u64, base: u64, most: u64) -> Spec {
+        self.internal = u64::MAX;
+        self.retry = Some(RetryRules {
+            attempts_max: attempts,
+            elapsed_max: ms(elapsed),
+            delay_base: ms(base),
+            delay_max: ms(most),
+        });
+        self
+    }
+
+    fn is_internal(&self, target: usize) -> bool {
+        self.internal & (1 << target) != 0
+    }
+
+    /// A pool of which nothing is known.
+    pub fn pool(keys: usize) -> Vec<TargetKey> {
+        let named = |key: usize| TargetKey::fresh(Some(format!("k{}", key + 1).into()));
+        match keys {
+            0 => vec![TargetKey::fresh(None)],
+            keys => (0..keys).map(named).collect(),
+        }
+    }
+
     pub fn build(&self) -> Arc<Route> {
-        let cooldowns = (0..self.targets)
-            .map(|_| Arc::new(Cooldown::default()))
-            .collect();
+        let pools = (0..self.targets).map(|_| Spec::pool(self.keys)).collect();
         let waiters = Arc::new(Waiters::new(self.slots_max, self.bytes_max));
-        self.build_with(cooldowns, waiters)
+        self.build_with(pools, waiters)
     }
 
     /// The route over counters that outlive it, as a reload keeps them.
-    pub fn build_with(&self, cooldowns: Vec<Arc<Cooldown>>, waiters: Arc<Waiters>) -> Arc<Route> {
-        let target = |(index, cooldown): (usize, Arc<Cooldown>)| Target {
+    pub fn build_with(&self, pools: Vec<Vec<TargetKey>>, waiters: Arc<Waiters>) -> Arc<Route> {
+        let target = |(index, keys): (usize, Vec<TargetKey>)| Target {
             name: format!("T{}", index + 1).into(),
             provider: index,
             model: None,
-            keys: vec![TargetKey {
-                cooldown,
-                ..TargetKey::fresh(None)
-            }],
-            ownership: Ownership::External,
-            retry: None,
+            keys,
+            ownership: if self.is_internal(index) {
+                Ownership::Internal
+            } else {
+                Ownership::External
+            },
+            retry: self.retry.filter(|_| self.is_internal(index)),
         };
         Arc::new(Route {
             name: "route".into(),
             models: Vec::new(),
-            targets: cooldowns.into_iter().enumerate().map(target).collect(),
+            targets: pools.into_iter().enumerate().map(target).collect(),
             routing: self.routing(),
             deadline: ms(self.deadline),
             waiters,
@@ -142,7 +180,8 @@ impl Spec {
             candidates: (0..route.targets.len()).collect(),
             binding: self.bound.then_some("previous_response_id"),
             caller_retry: self.caller_retry,
-            caller_owns_retries: self.caller_owns_retries,
+            caller_owns_retries: self.caller_owns_retries
+                && !(0..route.targets.len()).any(|target| self.is_internal(target)),
             deadline: began.after(ms(self.deadline)),
             held_bytes: self.held_bytes,
         }

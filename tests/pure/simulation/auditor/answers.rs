@@ -5,7 +5,7 @@ use rondo::core::outcome::{AttemptReport, Carrier, Outcome};
 use rondo::executor::effect::{Deliver, FinalAnswer, ThrottleHeaders};
 use rondo::executor::event::Event;
 
-use super::{Auditor, Cooling, Past};
+use super::{Auditor, Cooling, Past, Unfit};
 
 impl Auditor {
     pub(super) fn on_answer(&mut self) {
@@ -56,7 +56,17 @@ impl Auditor {
         if last.slow && last.report.is_some() {
             return Some(last);
         }
-        let ranked = self.past.iter().filter(|past| past.report.is_some());
+        let mut visits: Vec<Vec<&Past>> = Vec::new();
+        for past in &self.past {
+            let place = (past.begin.round, past.begin.candidate);
+            match visits.last_mut() {
+                Some(visit) if (visit[0].begin.round, visit[0].begin.candidate) == place => {
+                    visit.push(past);
+                }
+                _ => visits.push(vec![past]),
+            }
+        }
+        let ranked = visits.iter().filter_map(|visit| self.visit_told(visit));
         ranked.max_by_key(|past| past.report.as_ref().map_or(0, rank))
     }
 
@@ -70,24 +80,26 @@ impl Auditor {
                     matches!(r.outcome, Outcome::Rejected(_)) && r.reply == *reply
                 });
                 let remembered = reply.is_none()
-                    && !self.skipped.is_empty()
+                    && self.has_remembered()
                     && told
                         .as_ref()
                         .is_none_or(|r| r.outcome == Outcome::NotDelivered);
                 same || remembered
             }
-            FinalAnswer::Upstream(reply) => told.as_ref().is_some_and(|r| {
+            FinalAnswer::Upstream(reply) => self.told().is_some_and(|past| {
+                let r = past.report.as_ref().unwrap();
                 r.outcome == Outcome::Refused
                     && r.reply.as_ref() == Some(reply)
-                    && !self.blames_our_key(r)
+                    && !self.blames_our_key(past)
             }),
-            FinalAnswer::CredentialsExhausted => {
-                told.as_ref().is_some_and(|r| self.blames_our_key(r))
-            }
+            FinalAnswer::CredentialsExhausted => match self.told() {
+                Some(past) => self.blames_our_key(past),
+                None => !self.skipped.is_empty() && !self.has_remembered(),
+            },
             FinalAnswer::Unreachable => {
                 let slow = self.past.last().is_some_and(|past| past.slow);
                 told.is_some_and(|r| r.outcome == Outcome::NotDelivered)
-                    && (slow || self.skipped.is_empty())
+                    && (slow || !self.has_remembered())
             }
             FinalAnswer::Ambiguous => told.is_some_and(|r| {
                 matches!(r.outcome, Outcome::Ambiguous | Outcome::Partial)
@@ -98,24 +110,43 @@ impl Auditor {
             }
             FinalAnswer::Deadline => late,
             FinalAnswer::NoCandidate => self.plan.candidates.is_empty(),
-            FinalAnswer::ShuttingDown => self.draining && told.is_none() && !self.has_wait,
+            FinalAnswer::ShuttingDown => {
+                self.draining && told.is_none() && !self.has_wait && self.skipped.is_empty()
+            }
             FinalAnswer::Internal => false,
         };
         require!(self, fits, "R-D1: the wrong answer");
     }
 
     /// A 401 or 403 that blames a key of the gateway is not the client's to read.
-    fn blames_our_key(&self, report: &rondo::core::outcome::AttemptReport) -> bool {
-        let has_keys = self
-            .plan
-            .route
-            .targets
-            .iter()
-            .any(|t| t.keys.iter().any(|k| k.name.is_some()));
-        has_keys
-            && report.outcome == Outcome::Refused
-            && report.class == Class::Auth
-            && matches!(report.status, Some(401 | 403))
+    fn blames_our_key(&self, past: &Past) -> bool {
+        let keys = &self.plan.route.targets[past.begin.target].keys;
+        past.report.as_ref().is_some_and(|report| {
+            keys.iter().any(|key| key.name.is_some())
+                && report.outcome == Outcome::Refused
+                && report.class == Class::Auth
+                && matches!(report.status, Some(401 | 403))
+        })
+    }
+
+    /// Whether a target was passed over for what its provider said before: a throttle or a quota.
+    fn has_remembered(&self) -> bool {
+        let mut skipped = self.skipped.iter();
+        skipped.any(|(_, _, unfit)| *unfit != Unfit::Refused)
+    }
+
+    /// A quota is not waited for: what is told names one, or nothing but quotas stands in the way.
+    fn is_vain(&self) -> bool {
+        let cools = |(_, _, unfit): &(_, _, Unfit)| *unfit == Unfit::Cooling;
+        match self.told().and_then(|past| past.report.as_ref()) {
+            Some(report) => report.class == Class::QuotaHard,
+            None => {
+                self.skipped
+                    .iter()
+                    .any(|(_, _, unfit)| *unfit == Unfit::Quota)
+                    && !self.skipped.iter().any(cools)
+            }
+        }
     }
 
     pub(super) fn check_headers(&mut self, headers: &ThrottleHeaders, cooling: &Cooling) {
@@ -124,12 +155,8 @@ impl Auditor {
             self.exhausted,
             "R-S21: a final throttle that is not counted"
         );
-        let of = |candidate: usize| {
-            let own = self.own_not_before[candidate];
-            let shared = Some(cooling.until(self.keys[candidate])).filter(|i| *i > self.now);
-            own.max(shared).map(|instant| instant.since(self.now))
-        };
-        let expected = (0..self.reach()).filter_map(of).min().unwrap_or_default();
+        let known = (0..self.reach()).filter_map(|candidate| self.known_delay(candidate, cooling));
+        let expected = known.min().unwrap_or_default();
         require!(
             self,
             headers.retry_after == expected,
@@ -144,7 +171,7 @@ impl Auditor {
         );
         require!(
             self,
-            headers.should_retry == self.plan.caller_owns_retries,
+            headers.should_retry == (self.plan.caller_owns_retries && !self.is_vain()),
             "R-P1: x-should-retry"
         );
         self.throttle = Some(*headers);
@@ -152,7 +179,7 @@ impl Auditor {
 }
 
 /// R-D1: ambiguous > terminal > refused > rejected > not_delivered.
-fn rank(report: &AttemptReport) -> u8 {
+pub(super) fn rank(report: &AttemptReport) -> u8 {
     let terminal = matches!(
         report.class,
         Class::Auth | Class::Config | Class::ContextOverflow | Class::ContentPolicy

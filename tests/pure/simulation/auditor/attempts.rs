@@ -1,5 +1,7 @@
 //! Attempts and sends: what may begin, what may be sent, how it settles (R-B1, R-B2, R-B8, R-F, R-K, R-L1).
 
+use std::collections::BTreeSet;
+
 use rondo::core::class::Class;
 use rondo::core::decision::Round;
 use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
@@ -18,7 +20,7 @@ impl Auditor {
         );
         require!(
             self,
-            self.wait.is_none(),
+            !self.is_waiting(),
             "an attempt was begun while waiting"
         );
         require!(
@@ -51,49 +53,71 @@ impl Auditor {
         );
         let target = self.plan.candidates[begin.candidate];
         require!(self, begin.target == target, "R-K3: the wrong target");
-        require!(
-            self,
-            !self.is_cooling(begin.candidate, cooling),
-            "R-S12, R-S16: a cooling target was begun"
-        );
-        self.check_permission(round);
-        if begin.retry_index == 0 {
-            self.check_order(begin, round);
+        let last = self.past.last().map(|past| past.begin);
+        let visited = last.is_some_and(|l| (l.round, l.candidate) == (round, begin.candidate));
+        let own_retry = visited && self.paused_before;
+        let next_key = visited && last.is_some_and(|last| last.key != begin.key);
+        if own_retry {
+            self.check_own_retry(begin, cooling);
         } else {
+            let unfit = self.unfit(begin.candidate, begin.key, cooling);
+            require!(
+                self,
+                unfit.is_none(),
+                "R-S12, R-S16: a key was begun that is {unfit:?}"
+            );
+        }
+        if own_retry {
+            // What allowed it was checked when the pause began.
+        } else if next_key {
+            self.check_next_key(begin);
+            self.check_permission(round, true);
+        } else if begin.retry_index == 0 {
+            self.check_permission(round, false);
+            self.check_order(begin, round, cooling);
+        } else {
+            self.check_permission(round, false);
             self.check_sticky(begin, round);
         }
+        self.paused_before = false;
+        let cooldown = self.keys[begin.candidate][begin.key].cooldown;
         self.open = Some(Open {
             begin,
             began: self.now,
             sent: false,
-            cooling_seen: cooling.until(self.keys[begin.candidate]),
+            cooling_seen: cooling.until(cooldown),
+            own_retry,
+            next_key,
             report: None,
         });
     }
 
     /// R-F1, R-F2, R-F4, R-F7, R-S5, R-S19: what the last attempt allows.
-    pub(super) fn check_permission(&self, round: Round) {
+    pub(super) fn check_permission(&self, round: Round, next_key: bool) {
         for past in &self.past {
             let Some(report) = &past.report else {
                 self.fail("an attempt after one that has no outcome");
             };
+            let certified = matches!(report.outcome, Outcome::Rejected(_));
             if past.begin.round != round {
-                let certified = matches!(report.outcome, Outcome::Rejected(_));
                 require!(self, certified, "R-S5: round 2 after something uncertified");
                 continue;
             }
-            require!(
-                self,
-                self.moves_on(report),
-                "R-F: no send may follow {:?}",
-                report.outcome
-            );
             require!(self, !past.slow, "R-F4: a send after a slow failure");
-            let certified = matches!(report.outcome, Outcome::Rejected(_));
             require!(
                 self,
                 round == Round::First || certified,
                 "R-S19: round 2 went on"
+            );
+        }
+        // What followed the attempts before the last one was judged when it began.
+        let last = self.past.last().filter(|past| past.begin.round == round);
+        if let Some(report) = last.and_then(|past| past.report.as_ref()) {
+            require!(
+                self,
+                next_key || self.moves_on(report),
+                "R-F: no send may follow {:?}",
+                report.outcome
             );
         }
     }
@@ -122,17 +146,33 @@ impl Auditor {
         }
     }
 
-    pub(super) fn check_order(&self, begin: Begin, round: Round) {
+    pub(super) fn check_order(&self, begin: Begin, round: Round, cooling: &Cooling) {
+        let last = self.past.last().filter(|past| past.begin.round == round);
+        if let Some(last) = last
+            && let Some(report) = &last.report
+        {
+            let left = self.is_of_key(report) && self.free_key(&last.begin, cooling).is_some();
+            require!(
+                self,
+                !left,
+                "C13: another target although another key is free"
+            );
+        }
+        let first = (0..self.keys[begin.candidate].len())
+            .find(|key| self.unfit(begin.candidate, *key, cooling).is_none());
+        require!(
+            self,
+            first == Some(begin.key),
+            "the first free key goes first"
+        );
         require!(
             self,
             !self.tried(round, begin.candidate),
             "R-B2: a target twice in one round"
         );
-        let before = self
-            .past
-            .iter()
-            .filter(|p| p.begin.round == round && p.begin.retry_index == 0);
-        let count = u32::try_from(before.count()).unwrap();
+        let before = self.past.iter().filter(|p| p.begin.round == round);
+        let before: BTreeSet<usize> = before.map(|p| p.begin.candidate).collect();
+        let count = u32::try_from(before.len()).unwrap();
         let max = self.plan.route.routing.attempts_max;
         require!(
             self,
@@ -141,7 +181,7 @@ impl Auditor {
             count + 1
         );
         for earlier in 0..begin.candidate {
-            let passed = self.tried(round, earlier) || self.skipped.contains(&(round, earlier));
+            let passed = self.tried(round, earlier) || self.has_skipped(round, earlier);
             require!(
                 self,
                 passed,
@@ -170,7 +210,15 @@ impl Auditor {
         let Some(last) = self.past.last() else {
             self.fail("R-K2: a sticky try that was planned up front");
         };
-        let follows = last.begin.candidate == 0 && last.begin.retry_index + 1 == begin.retry_index;
+        let follows = last.begin.candidate == 0
+            && last.begin.key == begin.key
+            && last.begin.retry_index + 1 == begin.retry_index;
+        let keys = self.past.iter().map(|past| past.begin.key);
+        require!(
+            self,
+            keys.collect::<BTreeSet<_>>().len() == 1,
+            "R-K1: a sticky try of another key than the first"
+        );
         require!(self, follows, "R-K3: retry_index does not follow");
         let report = last.report.as_ref().unwrap();
         let throttle = matches!(report.class, Class::Throttle | Class::Overload);
@@ -211,10 +259,7 @@ impl Auditor {
             !bound || begin.candidate == 0,
             "R-F8: a bound operation changed target"
         );
-        let routing = &self.plan.route.routing;
-        let max = routing
-            .tries_max
-            .map_or(routing.sends_max, |tries| tries.min(routing.sends_max));
+        let max = self.sends_max();
         self.sends += 1;
         require!(
             self,
@@ -235,12 +280,27 @@ impl Auditor {
         require!(self, round == self.round(), "skipped in the wrong round");
         require!(
             self,
-            self.is_cooling(candidate, cooling),
+            self.candidate_unfit(candidate, cooling).is_some(),
             "R-S16: a free target was skipped"
         );
-        let seen = self.tried(round, candidate) || self.skipped.contains(&(round, candidate));
+        let seen = self.tried(round, candidate) || self.has_skipped(round, candidate);
         require!(self, !seen, "R-B2: skipped or tried before");
-        self.skipped.push((round, candidate));
+        if let Some(unfit) = self.candidate_unfit(candidate, cooling) {
+            self.skipped.push((round, candidate, unfit));
+        }
+    }
+
+    pub(super) fn has_skipped(&self, round: Round, candidate: usize) -> bool {
+        let mut skipped = self.skipped.iter();
+        skipped.any(|(r, c, _)| (*r, *c) == (round, candidate))
+    }
+
+    /// R-B1.
+    pub(super) fn sends_max(&self) -> u32 {
+        let routing = &self.plan.route.routing;
+        routing
+            .tries_max
+            .map_or(routing.sends_max, |tries| tries.min(routing.sends_max))
     }
 
     pub(super) fn on_attempt_settled(&mut self, event: &Event, settled: &AttemptSettled) {
@@ -278,6 +338,8 @@ impl Auditor {
             begin: open.begin,
             report,
             slow,
+            own_retry: open.own_retry,
+            next_key: open.next_key,
         });
     }
 

@@ -10,19 +10,21 @@ use rondo::core::time::MonoTime;
 use rondo::executor::effect::{SecondRoundEnd, WaitEnd};
 use rondo::executor::event::Event;
 
-use super::{ALLOWANCE, Auditor, Cooling, DEFAULT_DELAY, Wait};
+use super::{ALLOWANCE, Auditor, Cooling, DEFAULT_DELAY, Unfit, Wait};
+
+/// R-S14.
+pub(super) fn jitter_width(delay: Duration) -> Duration {
+    (delay / 4)
+        .max(Duration::from_millis(50))
+        .min(Duration::from_millis(500))
+}
 
 impl Auditor {
     /// The instant of R-S13, from what the answers said.
     pub(super) fn earliest(&self, cooling: &Cooling) -> MonoTime {
-        let of = |candidate: usize| {
-            let own = self.own_not_before[candidate];
-            let known = own.max(Some(cooling.until(self.keys[candidate])));
-            match known.filter(|instant| *instant > self.now) {
-                Some(instant) => instant,
-                None if own.is_some() => self.now,
-                None => self.now.after(DEFAULT_DELAY),
-            }
+        let of = |candidate: usize| match self.known_delay(candidate, cooling) {
+            Some(delay) => self.now.after(delay),
+            None => self.now.after(DEFAULT_DELAY),
         };
         (0..self.reach()).map(of).min().unwrap_or(self.now)
     }
@@ -88,6 +90,7 @@ impl Auditor {
                 .filter_map(|past| past.report.as_ref())
                 .any(test)
         };
+        let skipped = |why: Unfit| self.skipped.iter().any(|(_, _, unfit)| *unfit == why);
         let uncertified = |report: &AttemptReport| !matches!(report.outcome, Outcome::Rejected(_));
         let delay = self.earliest(cooling).since(self.now);
         match reason {
@@ -103,19 +106,19 @@ impl Auditor {
                 r.outcome == Outcome::Ambiguous && !named
             }),
             Suppression::Malformed => any(&|r| uncertified(r) && r.class == Class::Malformed),
-            Suppression::HardQuota => any(&|r| uncertified(r) && r.class == Class::QuotaHard),
+            Suppression::HardQuota => {
+                skipped(Unfit::Quota) || any(&|r| uncertified(r) && r.class == Class::QuotaHard)
+            }
             Suppression::AuthConfig => {
-                any(&|r| uncertified(r) && matches!(r.class, Class::Auth | Class::Config))
+                let blamed = |r: &AttemptReport| matches!(r.class, Class::Auth | Class::Config);
+                skipped(Unfit::Refused) || any(&|r| uncertified(r) && blamed(r))
             }
             Suppression::NotThrottled => any(&uncertified),
             Suppression::StateBound => self.plan.binding.is_some(),
             Suppression::SlowFailure => self.past.last().is_some_and(|past| past.slow),
             Suppression::CallerRetry => self.plan.caller_retry,
             Suppression::Cleanup => self.open.is_some(),
-            Suppression::SendBudget => {
-                let max = routing.tries_max.unwrap_or(u32::MAX).min(routing.sends_max);
-                self.sends >= max
-            }
+            Suppression::SendBudget => self.sends >= self.sends_max(),
             Suppression::WaitTooLong => {
                 delay > routing.exhaustion.map(|e| e.wait_max).unwrap_or_default()
             }
