@@ -63,6 +63,8 @@ pub struct Facts<'a> {
     pub has_next: bool,
     /// Whether another key of the same target's pool is left that may be used now.
     pub has_next_key: bool,
+    /// Whether an earlier key of the same pool failed in a way that may move on: a refused key beside it does not stand for the pool.
+    pub pool_moves_on: bool,
     /// The pause before the provider's own retry (R-P), when one is left and fits its bounds.
     pub retry_pause: Option<Duration>,
     /// What may move on beyond the replay-safe failures.
@@ -156,7 +158,9 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         return Decision::Stop(Stop::Committed);
     }
     let rotates = facts.has_next_key && deserves_next_key(report, facts.fallback);
-    if !rotates && facts.retry_pause.is_none() && !may_move_on(report, facts.fallback) {
+    let beside_others = facts.pool_moves_on && is_of_key_alone(report);
+    let moves_on = beside_others || may_move_on(report, facts.fallback);
+    if !rotates && facts.retry_pause.is_none() && !moves_on {
         let ambiguous = report.outcome == Outcome::Ambiguous;
         return Decision::Stop(if ambiguous {
             Stop::Ambiguous
@@ -239,9 +243,16 @@ fn deserves_next_key(report: &AttemptReport, fallback: &Fallback) -> bool {
     match report.outcome {
         Outcome::Rejected(_) => true,
         Outcome::Refused if report.class.is_pushback() => may_move_on(report, fallback),
-        Outcome::Refused => report.scope == Scope::Credential,
+        Outcome::Refused => is_of_key_alone(report),
         Outcome::NotDelivered | Outcome::Ambiguous | Outcome::Partial | Outcome::Succeeded => false,
     }
+}
+
+/// A refusal that says nothing of other keys: the credential is not accepted, or its quota is used up.
+pub fn is_of_key_alone(report: &AttemptReport) -> bool {
+    report.outcome == Outcome::Refused
+        && report.scope == Scope::Credential
+        && !report.class.is_pushback()
 }
 
 /// Statuses that a provider's own retry is for (R-P2). One counter over any mix of them.

@@ -1,7 +1,8 @@
 //! Which failure of an operation the client is told about (R-D1).
 
 use super::class::Class;
-use super::outcome::{AttemptReport, Outcome, Scope};
+use super::decision::is_of_key_alone;
+use super::outcome::{AttemptReport, Outcome};
 
 /// `ambiguous > terminal > refused > rejected > not_delivered`; among equals the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,8 +64,7 @@ impl Precedence {
         target: usize,
         report: AttemptReport,
     ) {
-        let of_key = report.outcome == Outcome::Refused && report.scope == Scope::Credential;
-        let of_key = of_key && !report.class.is_pushback();
+        let of_key = is_of_key_alone(&report);
         match standing {
             Standing::Fresh => {
                 self.before = self.kept.clone();

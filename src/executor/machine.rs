@@ -13,7 +13,7 @@ use crate::core::chance::Chance;
 use crate::core::class::Class;
 use crate::core::commitment::Commitment;
 use crate::core::decision::{
-    Decision, Facts, Round, Stop, decide, deserves_retry, objection, second_round,
+    Decision, Facts, Round, Stop, decide, deserves_retry, may_move_on, objection, second_round,
 };
 use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
@@ -304,6 +304,9 @@ impl Executor {
         }
         self.learn(&begin, &report, now);
         self.pass.object(objection(&report));
+        if decision == Decision::NextKey {
+            self.pass.pool_moves_on |= may_move_on(&report, &self.plan.route.routing.fallback);
+        }
         let standing = begin.standing(self.lasting.followed.replace((begin, decision)));
         self.lasting
             .precedence
@@ -397,6 +400,7 @@ impl Executor {
             },
             has_next: self.has_free(now),
             has_next_key: self.has_next_key(begin.candidate, now),
+            pool_moves_on: self.pass.pool_moves_on,
             retry_pause,
             fallback: &routing.fallback,
         }

@@ -33,6 +33,7 @@ impl Executor {
             }
             self.pass.tried |= 1 << candidate;
             self.pass.keys_tried = 0;
+            self.pass.pool_moves_on = false;
             let (target, _) = self.plan.target(candidate)?;
             match self.pick_key(candidate, now) {
                 Ok(key) => {

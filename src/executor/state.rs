@@ -124,6 +124,8 @@ pub(super) struct Pass {
     pub tried: u64,
     /// Bit set of the keys of the current candidate that were tried.
     pub keys_tried: u64,
+    /// Whether a key of the current candidate has failed in a way that may move on to another target.
+    pub pool_moves_on: bool,
     /// Target attempts of this pass; sticky tries do not count.
     pub attempts: u32,
     /// The least objection of its attempts against a second round.
@@ -136,6 +138,7 @@ impl Pass {
             round,
             tried: 0,
             keys_tried: 0,
+            pool_moves_on: false,
             attempts: 0,
             objection: None,
         }

@@ -280,6 +280,7 @@ fn movement(routing: &Routing, reach: usize, failure: Failure) -> Option<Move> {
             has_next,
             // Keys and own retries stay with the target; they are told for each candidate.
             has_next_key: false,
+            pool_moves_on: false,
             retry_pause: None,
             fallback: &routing.fallback,
         });

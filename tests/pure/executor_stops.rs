@@ -212,6 +212,7 @@ fn plain<'a>(report: &'a AttemptReport, fallback: &'a Fallback) -> Facts<'a> {
         sticky_left: 1,
         has_next: true,
         has_next_key: false,
+        pool_moves_on: false,
         retry_pause: None,
         fallback,
     }

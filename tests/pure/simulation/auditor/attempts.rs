@@ -113,9 +113,19 @@ impl Auditor {
         // What followed the attempts before the last one was judged when it began.
         let last = self.past.last().filter(|past| past.begin.round == round);
         if let Some(report) = last.and_then(|past| past.report.as_ref()) {
+            // One refused key does not stand for its pool.
+            let visit = self.past.iter().filter(|past| {
+                let place = (past.begin.round, past.begin.candidate);
+                last.is_some_and(|last| {
+                    (last.begin.round, last.begin.candidate) == place
+                        && last.begin.key != past.begin.key
+                })
+            });
+            let mut reports = visit.filter_map(|past| past.report.as_ref());
+            let beside = Auditor::is_of_key_alone(report) && reports.any(|r| self.moves_on(r));
             require!(
                 self,
-                next_key || self.moves_on(report),
+                next_key || beside || self.moves_on(report),
                 "R-F: no send may follow {:?}",
                 report.outcome
             );

@@ -141,6 +141,13 @@ impl Auditor {
         }
     }
 
+    /// A refusal of the credential or its quota says nothing of other keys.
+    pub(super) fn is_of_key_alone(report: &AttemptReport) -> bool {
+        report.outcome == Outcome::Refused
+            && report.scope == Scope::Credential
+            && !matches!(report.class, Class::Throttle | Class::Overload)
+    }
+
     /// A key's turn comes after a failure of another key of the same pool, at once, each once (R-B2).
     pub(super) fn check_next_key(&self, begin: Begin) {
         let Some(last) = self.past.last() else {
@@ -233,9 +240,7 @@ impl Auditor {
         let mut beyond_key = false;
         for past in visit {
             let Some(report) = &past.report else { continue };
-            let of_key = report.outcome == Outcome::Refused
-                && report.scope == Scope::Credential
-                && !matches!(report.class, Class::Throttle | Class::Overload);
+            let of_key = Auditor::is_of_key_alone(report);
             let graver = |old: Option<&'a Past>| match old.and_then(|old| old.report.as_ref()) {
                 Some(old_report)
                     if super::answers::rank(old_report) > super::answers::rank(report) =>
