@@ -41,6 +41,13 @@ const ALL_OUTCOMES: &[&str] = &[
 /// One outcome of each kind that leads somewhere else.
 const FEW_OUTCOMES: &[&str] = &["ok", "nd", "429/300", "500", "reset"];
 
+/// What matters to pools and to own retries.
+const KEY_OUTCOMES: &[&str] = &[
+    "ok", "nd", "429/300", "u429", "529", "503/200", "503/9000", "auth", "quota", "400", "reset",
+];
+/// The same for walks with outside events.
+const FEW_KEY_OUTCOMES: &[&str] = &["ok", "429/300", "503", "auth"];
+
 /// What happens outside, at a step boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outside {
@@ -399,4 +406,71 @@ fn every_pair_of_outside_events() {
         ..two_rounds(2)
     }));
     count("two events", &configurations, FEW_OUTCOMES, 2, 60_000);
+}
+
+/// Pools of one to three keys, at providers whose retries are the caller's, the gateway's, or the one after the other.
+fn pools(targets: usize, fallback: &Fallback) -> Vec<Spec> {
+    let mut configurations = Vec::new();
+    for base in [route(targets), two_rounds(targets)] {
+        for keys in 0..=3 {
+            for internal in [0b00, 0b01, 0b11] {
+                let base = Spec {
+                    fallback: fallback.clone(),
+                    sends_max: 4,
+                    deadline: 6_000,
+                    ..base.clone()
+                };
+                let pooled = Spec {
+                    internal,
+                    ..base.keys(keys).internal(3, 3_000, 100, 150)
+                };
+                configurations.extend([
+                    Spec {
+                        sticky_tries: 2,
+                        ..pooled.clone()
+                    },
+                    Spec {
+                        bound: true,
+                        ..pooled.clone()
+                    },
+                    Spec {
+                        slots_max: 0,
+                        ..pooled.clone()
+                    },
+                    Spec {
+                        fail_within: Some(20),
+                        ..pooled.clone()
+                    },
+                    pooled,
+                ]);
+            }
+        }
+    }
+    configurations
+}
+
+// R-P1 to R-P7, R-F8, R-B1 R-B2: every outcome on pools and internal providers.
+#[test]
+fn every_outcome_with_pools_and_own_retries() {
+    let mut configurations = Vec::new();
+    for fallback in strategies() {
+        configurations.extend(pools(1, &fallback));
+    }
+    configurations.extend(pools(2, &strategies().remove(2)));
+    count("pools", &configurations, KEY_OUTCOMES, 0, 100_000);
+}
+
+// R-P6: a pause is ended by whatever ends the operation.
+#[test]
+fn every_outside_event_with_pools_and_own_retries() {
+    let all = strategies().remove(2);
+    let mut configurations = pools(1, &all);
+    configurations.extend(pools(2, &all));
+    count(
+        "pools, one event",
+        &configurations,
+        FEW_KEY_OUTCOMES,
+        1,
+        60_000,
+    );
 }
