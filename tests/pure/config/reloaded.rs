@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rondo::config::Loaded;
 use rondo::config::reload::{changes, needs_restart};
 use rondo::core::time::MonoTime;
+use rondo::policy::cooldown::AsideReason;
 use rondo::policy::snapshot::Snapshot;
 
 use super::{FakeEnv, GOOD, compile_after, snapshot, with_routing};
@@ -85,6 +86,43 @@ ledger:";
     let second = reload(&first, &renamed).snapshot;
     assert!(!Arc::ptr_eq(cell(&first, 0, 1), cell(&second, 0, 1)));
     assert!(Arc::ptr_eq(cell(&first, 0, 0), cell(&second, 0, 0)));
+}
+
+// R-C2, R-S12: what is set aside is a secret, what cools is the key of a provider; a rotated secret begins anew, under the same name.
+#[test]
+fn a_key_that_is_set_aside_stays_so_until_its_secret_changes() {
+    let more = "  - name: more
+    models: [other]
+    targets: [{ name: same, provider: b, model: gpt-4o }]
+ledger:";
+    let text = GOOD.replace("ledger:", more);
+    let first = snapshot(&text);
+    let aside = |snapshot: &Snapshot, route: usize, target: usize| {
+        Arc::clone(&snapshot.routes[route].targets[target].keys[0].aside)
+    };
+    assert!(
+        Arc::ptr_eq(&aside(&first, 0, 1), &aside(&first, 1, 0)),
+        "a key is set aside for every model"
+    );
+    let until = MonoTime::from_micros(9);
+    aside(&first, 0, 1).extend(AsideReason::Refused, until);
+    cell(&first, 0, 1).extend(until);
+    let known = Some((AsideReason::Refused, until));
+    let second = reload(&first, &text).snapshot;
+    assert_eq!(aside(&second, 0, 1).remaining_after(MonoTime::ZERO), known);
+
+    let mut env = FakeEnv::usual();
+    env.set("KEY_B", "sk-rotated");
+    let third = compile_after(&text, &env, Some(&second)).unwrap().snapshot;
+    assert_eq!(aside(&third, 0, 1).remaining_after(MonoTime::ZERO), None);
+    assert!(Arc::ptr_eq(&aside(&third, 0, 1), &aside(&third, 1, 0)));
+    assert_eq!(
+        cell(&third, 0, 1).remaining_after(MonoTime::ZERO),
+        Some(until)
+    );
+    // Operations in flight still blame the old secret, and it alone.
+    aside(&second, 0, 1).extend(AsideReason::Quota, until);
+    assert_eq!(aside(&third, 0, 1).remaining_after(MonoTime::ZERO), None);
 }
 
 // R-C2
