@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ask::Asked;
-use super::places::Candidate;
+use super::places::{Candidate, own_tries};
 use super::rounds::{Possible, SecondRound};
 use crate::config::units::show_span;
 use crate::core::limits::{ERROR_BODY_TIME_MAX, JITTER_WIDTH_MAX, PEEK_TIME_MAX};
@@ -85,9 +85,8 @@ pub(super) fn worst_case(
     let allowed = budgets.sends_allowed;
     let attempts = budgets.attempts_max.min(count(reach));
     // Any of the candidates in reach may be the ones that are tried, so the costliest count.
-    let of_own_retries =
-        |candidate: &Candidate| candidate.retry.map_or(1, |retry| retry.attempts_max);
-    let pass = costliest(candidates, reach, attempts, of_own_retries);
+    let of_target = |candidate: &Candidate| own_tries(candidate.retry, candidate.keys.len());
+    let pass = costliest(candidates, reach, attempts, of_target);
     let extra = if attempts == 0 {
         0
     } else {

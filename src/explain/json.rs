@@ -62,7 +62,8 @@ fn candidate(place: usize, entry: &Candidate) -> Value {
         "method": "POST",
         "base": entry.base,
         "path": entry.path,
-        "key": entry.key.as_deref(),
+        "key": entry.keys.first().map(|key| &**key),
+        "keys": entry.keys.iter().map(|key| &**key).collect::<Vec<_>>(),
         "ownership": match entry.ownership {
             Ownership::External => "external",
             Ownership::Internal => "internal",
@@ -70,6 +71,8 @@ fn candidate(place: usize, entry: &Candidate) -> Value {
         "retry": entry.retry.map(|retry| json!({
             "max_attempts": retry.attempts_max,
             "max_elapsed_ms": millis(retry.elapsed_max),
+            "base_delay_ms": millis(retry.delay_base),
+            "max_delay_ms": millis(retry.delay_max),
         })),
         "tries_max": entry.tries,
         "certified_statuses": entry.certified,

@@ -33,8 +33,8 @@ pub struct Candidate {
     pub base: Option<String>,
     /// Path and query at the provider.
     pub path: String,
-    /// Name of the key that is used; the secret is never here.
-    pub key: Option<Arc<str>>,
+    /// Names of the keys that may be used, in order; the secrets are never here.
+    pub keys: Vec<Arc<str>>,
     /// Who owns retries.
     pub ownership: Ownership,
     /// The gateway's own retries at this provider.
@@ -131,6 +131,14 @@ pub(super) fn places(
     (candidates, excluded)
 }
 
+/// Tries of a target in one round beside sticky ones: by its provider's own retries, and one more for each further key of the pool.
+pub(super) fn own_tries(retry: Option<RetryRules>, keys: usize) -> u32 {
+    let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
+    retry
+        .map_or(1, |retry| retry.attempts_max)
+        .saturating_add(further)
+}
+
 fn candidate(
     route: &Route,
     asked: &Asked,
@@ -165,7 +173,14 @@ fn candidate(
     } else {
         0
     };
-    let own = provider.retry.map_or(1, |retry| retry.attempts_max);
+    // An operation that is bound to state stays with the first key.
+    let reachable = match asked.binding {
+        Some(_) => 1,
+        None => provider.keys.len(),
+    };
+    let keys = provider.keys.iter().take(reachable);
+    let keys: Vec<_> = keys.map(|key| Arc::clone(&key.name)).collect();
+    let own = own_tries(provider.retry, keys.len());
     Candidate {
         target: Arc::clone(&target.name),
         provider: Arc::clone(&provider.name),
@@ -177,7 +192,7 @@ fn candidate(
             .is_none()
             .then(|| format!("{scheme}://{}", provider.base.authority)),
         path,
-        key: provider.keys.first().map(|key| Arc::clone(&key.name)),
+        keys,
         ownership: provider.ownership,
         retry: provider.retry,
         certified: certified(asked, provider),

@@ -118,11 +118,17 @@ fn candidate(out: &mut String, place: usize, entry: &Candidate) -> fmt::Result {
             entry.path
         )?,
     }
-    let key = entry
-        .key
-        .as_deref()
-        .map_or("none: no credential is sent".to_owned(), str::to_owned);
-    writeln!(out, "     key       {key}")?;
+    match entry.keys.as_slice() {
+        [] => writeln!(out, "     key       none: no credential is sent")?,
+        [key] => writeln!(out, "     key       {key}")?,
+        keys => {
+            let keys = keys.join(", ");
+            writeln!(
+                out,
+                "     keys      {keys}: the next one when one is throttled or refused"
+            )?;
+        }
+    }
     let owner = match (entry.ownership, &entry.retry) {
         (Ownership::External, _) => "the caller's".to_owned(),
         (Ownership::Internal, None) => "the gateway's; none configured".to_owned(),

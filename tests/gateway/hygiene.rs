@@ -35,10 +35,18 @@ impl log::Log for Capture {
     fn flush(&self) {}
 }
 
-fn capture() {
+pub fn capture() {
     static LOGGER: Discreet<Capture> = Discreet(Capture);
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(log::LevelFilter::Trace);
+}
+
+/// The lines of a target that name a request.
+pub fn logged(request: &str, target: &str) -> Vec<String> {
+    let log = LOG.lock();
+    let lines = log.lines().filter(|line| line.contains(target));
+    let of_it = lines.filter(|line| line.contains(&format!("request={request} ")));
+    of_it.map(str::to_owned).collect()
 }
 
 /// Credentials and private things of a client, each in its own header.
@@ -133,7 +141,7 @@ async fn a_clients_credentials_reach_no_target() {
 }
 
 /// No secret in an answer, the metrics, the records, or anything that was logged.
-fn assert_private(rondo: &Rondo, answer: &Answer) {
+pub fn assert_private(rondo: &Rondo, answer: &Answer) {
     let told = format!(
         "{:?} {}",
         answer.headers,

@@ -28,6 +28,7 @@ mod mock;
 mod more_apis;
 mod pooling;
 mod protocols;
+mod retries;
 mod rounds;
 mod scenarios;
 mod streams;

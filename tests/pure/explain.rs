@@ -564,6 +564,7 @@ fn json_keys_are_stable() {
             "base",
             "path",
             "key",
+            "keys",
             "ownership",
             "retry",
             "tries_max",

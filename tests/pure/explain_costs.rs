@@ -20,25 +20,31 @@ use crate::support::ms;
 use crate::support::reports::{ambiguous, not_delivered, refused, rejected};
 
 /// Failures of every kind of delivery that can be followed by another send.
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 fn failure(kind: usize) -> AttemptReport {
     match kind {
         0 => rejected(PushbackKind::Throttle, Carrier::Status, Some(ms(100))),
         1 => not_delivered(),
         2 => refused(500, Class::ServerError, Carrier::Status),
-        _ => ambiguous(Class::Transport),
+        3 => ambiguous(Class::Transport),
+        _ => refused(401, Class::Auth, Carrier::Status),
     }
 }
 
 fn snapshot(targets: usize, routing: &str) -> Arc<Snapshot> {
+    snapshot_at("", targets, routing)
+}
+
+/// The same with more said of the provider.
+fn snapshot_at(provider: &str, targets: usize, routing: &str) -> Arc<Snapshot> {
     let names: Vec<String> = (0..targets)
         .map(|index| format!("{{ name: t{index}, provider: one, model: m{index} }}"))
         .collect();
     let targets = names.join(", ");
     let text = format!(
         "
-providers: {{ one: {{ adapter: openai, base_url: 'http://one.example' }} }}
+providers: {{ one: {{ adapter: openai, base_url: 'http://one.example'{provider} }} }}
 routes: [{{ name: r, models: [m], targets: [{targets}], routing: {{ {routing} }} }}]
 ledger: {{ store: off }}
 "
@@ -94,12 +100,17 @@ fn play(snapshot: &Snapshot, kinds: &[usize], binding: Option<&'static str>) -> 
 }
 
 /// The dearest of all operations, over every sequence of failures.
-fn dearest(targets: usize, routing: &str, binding: Option<&'static str>) -> (u32, u8) {
+fn dearest(
+    provider: &str,
+    targets: usize,
+    routing: &str,
+    binding: Option<&'static str>,
+) -> (u32, u8) {
     let (mut sends, mut rounds) = (0, 0);
     let mut kinds = Vec::new();
     loop {
         // Cooldowns are the snapshot's: each operation begins with none.
-        let cost = play(&snapshot(targets, routing), &kinds, binding);
+        let cost = play(&snapshot_at(provider, targets, routing), &kinds, binding);
         (sends, rounds) = (sends.max(cost.sends), rounds.max(cost.rounds));
         // The next sequence: what was not used cannot matter, so it counts on from the last that was.
         kinds.resize(cost.used, 0);
@@ -174,13 +185,45 @@ fn the_worst_case_is_reached_and_never_passed() {
             let told = explain(&snapshot, &request).unwrap();
             let binding = told.asked.binding;
             assert_eq!(binding.is_some(), body.is_some());
-            let (sends, rounds) = dearest(targets, &routing, binding);
+            let (sends, rounds) = dearest("", targets, &routing, binding);
             let world = format!("{targets} targets, {routing}, bound {binding:?}");
             assert_eq!(told.worst_case.sends, sends, "{world}");
             // A round that only follows when targets cool cannot be met here, where none does.
             if told.second_round.possible != Possible::OnlyWhenCooling {
                 assert_eq!(told.worst_case.rounds, rounds, "{world}");
             }
+        }
+    }
+}
+
+// R-B1 R-P2: keys and own retries are in the worst case, too.
+#[test]
+fn the_worst_case_counts_keys_and_own_retries() {
+    const BOUND: &str = r#"{"model":"m","messages":[],"previous_response_id":"r"}"#;
+    let key = |name: &str| format!("{{ name: {name}, secret: {{ literal: sk-{name} }} }}");
+    let two = format!(", keys: [{}, {}]", key("a"), key("b"));
+    let retries = ", ownership: internal, retry: { max_attempts: 3, max_elapsed_ms: 60000, base_delay_ms: 1, max_delay_ms: 1 }";
+    let both = format!("{two}{retries}");
+    let wide = "max_upstream_sends: 20, sticky_key_attempts: 1";
+    for (provider, targets, routing) in [
+        (two.as_str(), 1, wide),
+        (retries, 1, wide),
+        (both.as_str(), 1, wide),
+        (both.as_str(), 2, "max_upstream_sends: 3"),
+    ] {
+        for body in [None, Some(BOUND.as_bytes())] {
+            let snapshot = snapshot_at(provider, targets, routing);
+            let request = Request {
+                model: "m",
+                api: None,
+                body,
+                stream: false,
+                headers: &[],
+            };
+            let told = explain(&snapshot, &request).unwrap();
+            let (sends, _) = dearest(provider, targets, routing, told.asked.binding);
+            let world = format!("{provider} {routing} {:?}", told.asked.binding);
+            assert_eq!(told.worst_case.sends, sends, "{world}");
         }
     }
 }

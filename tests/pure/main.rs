@@ -17,6 +17,7 @@ mod executor_fallback;
 mod executor_keys;
 mod executor_precedence;
 mod executor_retries;
+mod executor_retries_among;
 mod executor_stops;
 mod executor_suppression;
 mod explain;

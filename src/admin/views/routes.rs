@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::core::time::MonoTime;
-use crate::policy::route::{ModelPattern, Route, Target};
+use crate::policy::cooldown::AsideReason;
+use crate::policy::provider::Ownership;
+use crate::policy::route::{ModelPattern, Route, Target, TargetKey};
 use crate::policy::snapshot::Snapshot;
 use crate::telemetry::{RouteCounters, TargetCounters};
 
@@ -69,9 +71,20 @@ struct TargetView<'a> {
     provider: Option<&'a str>,
     model: Option<&'a str>,
     cooling_for_ms: u64,
+    ownership: &'static str,
+    keys: Vec<KeyView<'a>>,
     sends: u64,
     skipped: u64,
     attempts: BTreeMap<&'static str, u64>,
+}
+
+/// One key of a target's pool; its secret is nowhere near.
+#[derive(Serialize)]
+struct KeyView<'a> {
+    name: Option<&'a str>,
+    /// `open`, `cooling` (for this model), `refused` or `used_up` (set aside for every model).
+    state: &'static str,
+    for_ms: u64,
 }
 
 impl<'a> RouteView<'a> {
@@ -129,21 +142,44 @@ impl<'a> TargetView<'a> {
         counters: TargetCounters,
     ) -> TargetView<'a> {
         let provider = snapshot.provider(target.provider);
-        // The target cools as long as every key of its pool does.
-        let ends = target.keys.iter().map(|key| {
-            let aside = key.aside.remaining_after(now).map(|(_, until)| until);
-            key.cooldown.remaining_after(now).max(aside)
-        });
-        let cooling = ends.min().flatten();
-        let left = cooling.map_or(0, |until| until.since(now).as_micros().div_ceil(1000));
+        let keys = target.keys.iter().map(|key| KeyView::new(key, now));
+        let keys: Vec<_> = keys.collect();
         TargetView {
             name: &target.name,
             provider: provider.map(|provider| &*provider.name),
             model: target.model.as_deref(),
-            cooling_for_ms: u64::try_from(left).unwrap_or(u64::MAX),
+            // The target cools as long as every key of its pool does.
+            cooling_for_ms: keys.iter().map(|key| key.for_ms).min().unwrap_or_default(),
+            ownership: match target.ownership {
+                Ownership::External => "external",
+                Ownership::Internal => "internal",
+            },
+            keys,
             sends: counters.sends,
             skipped: counters.skipped,
             attempts: counters.attempts.into_iter().collect(),
+        }
+    }
+}
+
+impl<'a> KeyView<'a> {
+    fn new(key: &'a TargetKey, now: MonoTime) -> KeyView<'a> {
+        let cooling = key.cooldown.remaining_after(now).map(|at| ("cooling", at));
+        let aside = key.aside.remaining_after(now).map(|(reason, at)| {
+            let state = match reason {
+                AsideReason::Refused => "refused",
+                AsideReason::Quota => "used_up",
+            };
+            (state, at)
+        });
+        // What holds for every model is said first; it ends when both have ended.
+        let state = aside.or(cooling).map_or("open", |(state, _)| state);
+        let ends = [aside, cooling].into_iter().flatten().map(|(_, at)| at);
+        let left = ends.max().unwrap_or(now).since(now);
+        KeyView {
+            name: key.name.as_deref(),
+            state,
+            for_ms: u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
         }
     }
 }

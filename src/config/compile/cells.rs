@@ -25,11 +25,14 @@ enum Model {
     Clients { route: String, target: String },
 }
 
+/// Names of a provider and of its key, if it has one.
+type ProviderKey = (String, Option<String>);
+
 /// The counters of the previous snapshot and of the one in the making.
 pub(super) struct Cells {
     cooldowns: HashMap<Candidate, Arc<Cooldown>>,
     /// With the secret that was set aside: another one under the same name has done nothing yet.
-    asides: HashMap<(String, Option<String>), (Option<Secret>, Arc<KeyAside>)>,
+    asides: HashMap<ProviderKey, (Option<Secret>, Arc<KeyAside>)>,
     waiters: HashMap<String, Arc<Waiters>>,
 }
 
