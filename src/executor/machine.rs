@@ -1,27 +1,19 @@
 //! The transitions. Each takes the old phase by value, so that an attempt cannot be left open by accident.
 
-use std::time::Duration;
-
 use super::conclude::Cause;
-use super::effect::{Begin, Deliver, Effects, Next, Note, SecondRoundEnd, WaitEnd};
+use super::effect::{Begin, Effects, Next, Note, WaitEnd};
 use super::event::{Event, StreamEnd};
 use super::open_send::OpenSend;
 use super::plan::Plan;
-use super::provider_retry::Pause;
 use super::state::{Lasting, Pass, Phase};
 use crate::core::chance::Chance;
-use crate::core::class::Class;
 use crate::core::commitment::Commitment;
-use crate::core::decision::{
-    Decision, Facts, Round, Stop, decide, deserves_retry, may_move_on, objection, second_round,
-};
-use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
-use crate::core::outcome::{AttemptReport, Outcome, Scope};
+use crate::core::decision::{Decision, Round, Stop, second_round};
+use crate::core::outcome::{AttemptReport, Outcome};
 use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
-use crate::policy::cooldown::AsideReason;
 
 /// One operation. Feed it events; obey what it returns.
 #[derive(Debug)]
@@ -118,7 +110,7 @@ impl Executor {
             (phase, Event::DeadlinePassed) => self.on_deadline(phase, now, chance, notes),
             (phase, Event::ClientGone) => self.on_gone(phase, now, WaitEnd::ClientGone, notes),
             (phase, Event::Dropped) => self.on_gone(phase, now, WaitEnd::Dropped, notes),
-            (Phase::New, Event::Admitted) => self.advance(now, chance, notes, None),
+            (Phase::New, Event::Admitted) => self.advance(now, chance, notes),
             (Phase::Selected(open), Event::SendBegun) => self.on_dispatch(open, now, chance, notes),
             (Phase::Selected(open) | Phase::Sending(open), Event::Outcome(report)) => {
                 self.on_outcome(open, report, now, chance, notes)
@@ -142,7 +134,7 @@ impl Executor {
                 drop(permit);
                 self.end_wait(began, now, WaitEnd::Elapsed, notes);
                 self.enter_second_round();
-                self.advance(now, chance, notes, None)
+                self.advance(now, chance, notes)
             }
             (phase @ Phase::Pausing { .. }, Event::WaitElapsed) => {
                 self.on_paused(phase, now, chance, notes)
@@ -166,37 +158,29 @@ impl Executor {
         }
     }
 
-    /// Goes to the next candidate of this round, or over its end.
-    pub(super) fn advance(
-        &mut self,
-        now: MonoTime,
-        chance: &mut impl Chance,
-        notes: &mut Vec<Note>,
-        current: Option<(Begin, &AttemptReport)>,
-    ) -> Next {
-        let from = current.map(|(failed, report)| (failed.target, report.class.label()));
-        self.advance_from(from, now, chance, notes, current)
+    /// Goes to the first free candidate of this round, or over its end.
+    fn advance(&mut self, now: MonoTime, chance: &mut impl Chance, notes: &mut Vec<Note>) -> Next {
+        let next = self.select(now, notes);
+        self.go_on(next, None, now, chance, notes)
     }
 
-    /// The same, from a target that failed and for which class.
-    pub(super) fn advance_from(
+    /// Opens an attempt at what was picked, after the target that failed and for which class; or the round is over.
+    pub(super) fn go_on(
         &mut self,
+        next: Option<Begin>,
         from: Option<(usize, &'static str)>,
         now: MonoTime,
         chance: &mut impl Chance,
         notes: &mut Vec<Note>,
-        current: Option<(Begin, &AttemptReport)>,
     ) -> Next {
-        match self.select(now, notes) {
-            Some(begin) => {
-                if let Some((from, reason)) = from {
-                    let to = begin.target;
-                    notes.push(Note::Failover { from, to, reason });
-                }
-                self.open(begin, now, notes)
-            }
-            None => self.round_over(now, chance, notes, current),
+        let Some(begin) = next else {
+            return self.round_over(now, chance, notes, None);
+        };
+        if let Some((from, reason)) = from {
+            let to = begin.target;
+            notes.push(Note::Failover { from, to, reason });
         }
+        self.open(begin, now, notes)
     }
 
     pub(super) fn open(&mut self, begin: Begin, now: MonoTime, notes: &mut Vec<Note>) -> Next {
@@ -286,183 +270,6 @@ impl Executor {
         None
     }
 
-    pub(super) fn on_outcome(
-        &mut self,
-        open: OpenSend,
-        report: AttemptReport,
-        now: MonoTime,
-        chance: &mut impl Chance,
-        notes: &mut Vec<Note>,
-    ) -> Next {
-        let begin = open.begin;
-        let slow_after = self.plan.route.routing.fail_within;
-        self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
-        let pause = self.provider_retry(&begin, &report, now, chance);
-        let decision = decide(&self.facts(&begin, &report, pause.as_ref().map(|p| p.0), now));
-        if decision == Decision::Accept {
-            return self.accept(open, report, notes);
-        }
-        self.learn(&begin, &report, now);
-        self.pass.object(objection(&report));
-        if decision == Decision::NextKey {
-            self.pass.pool_moves_on |= may_move_on(&report, &self.plan.route.routing.fallback);
-        }
-        let standing = begin.standing(self.lasting.followed.replace((begin, decision)));
-        self.lasting
-            .precedence
-            .offer(standing, begin.attempt_no, begin.target, report.clone());
-        notes.push(open.settle(Some(report.clone()), decision, settled_state(&report)));
-        let goes_on = matches!(decision, Decision::NextKey | Decision::SameTarget);
-        if pause.is_none() && !goes_on && deserves_retry(&report) {
-            self.note_retries_exhausted(&begin, notes);
-        }
-        match decision {
-            Decision::SameTarget => {
-                let Begin {
-                    candidate,
-                    target,
-                    key,
-                    retry_index,
-                    ..
-                } = begin;
-                let again = self.begin(candidate, target, key, retry_index + 1);
-                self.open(again, now, notes)
-            }
-            Decision::NextKey => match self.next_key(begin.candidate, now) {
-                Some(key) => {
-                    let next = self.begin(begin.candidate, begin.target, key, 0);
-                    self.open(next, now, notes)
-                }
-                None => self.advance(now, chance, notes, Some((begin, &report))),
-            },
-            Decision::Retry(_) => match pause {
-                Some((pause, permit)) => {
-                    let failed = begin;
-                    self.begin_pause(
-                        Pause {
-                            failed,
-                            pause,
-                            permit,
-                        },
-                        &report,
-                        now,
-                        notes,
-                    )
-                }
-                None => self.round_over(now, chance, notes, Some((begin, &report))),
-            },
-            Decision::NextTarget => self.advance(now, chance, notes, Some((begin, &report))),
-            Decision::Accept | Decision::RoundOver => {
-                if self.sends_left() > 0 && !self.has_free(now) {
-                    // Nothing is picked; what is left in this round cools and is passed over.
-                    let picked = self.select(now, notes);
-                    debug_assert!(picked.is_none(), "a free candidate was left");
-                }
-                self.round_over(now, chance, notes, Some((begin, &report)))
-            }
-            Decision::Stop(stop) => self.stop(stop, now, chance, notes, Some((begin, &report))),
-        }
-    }
-
-    fn facts<'a>(
-        &'a self,
-        begin: &Begin,
-        report: &'a AttemptReport,
-        retry_pause: Option<Duration>,
-        now: MonoTime,
-    ) -> Facts<'a> {
-        let routing = &self.plan.route.routing;
-        // A candidate is a target with its key: the next key of the pool is not the first-ranked one any more.
-        let first_key = self.pass.keys_tried.count_ones() <= 1;
-        let first = begin.candidate == 0 && self.pass.round == Round::First && first_key;
-        // Where the provider's own retries are the rule, their end is the end: a try at once would undo the pause (R-P2, R-P3).
-        let own_retries = self
-            .plan
-            .target(begin.candidate)
-            .is_some_and(|(_, t)| t.retry.is_some());
-        let sticks = first && !(own_retries && deserves_retry(report));
-        let tries = if sticks { routing.sticky_tries } else { 1 };
-        // Another operation may have learned something of the key meanwhile; a sticky try passes every guard (R-K2).
-        let unfit = self.is_unfit(begin.candidate, begin.key, now);
-        Facts {
-            report,
-            round: self.pass.round,
-            commitment: self.lasting.commitment,
-            draining: self.lasting.draining,
-            deadline_passed: now >= self.plan.deadline,
-            slow: self.lasting.slow,
-            sends_left: self.sends_left(),
-            attempts_left: routing.attempts_max.saturating_sub(self.pass.attempts),
-            sticky_left: if unfit {
-                0
-            } else {
-                tries.saturating_sub(begin.retry_index + 1)
-            },
-            has_next: self.has_free(now),
-            has_next_key: self.has_next_key(begin.candidate, now),
-            pool_moves_on: self.pass.pool_moves_on,
-            retry_pause,
-            fallback: &routing.fallback,
-        }
-    }
-
-    fn accept(&mut self, open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
-        let found = self.plan.target(open.begin.candidate);
-        if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
-            key.cooldown.end(open.seen);
-        }
-        if std::mem::take(&mut self.lasting.second_round_open) {
-            notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
-        }
-        self.lasting.told = Some(open.begin.attempt_no);
-        self.phase = Phase::Delivering(open, report);
-        Next::Deliver(Deliver::AsIs)
-    }
-
-    /// Keeps what a failure says of the key. The not-before instant of a certified rejection: for this operation in full, for others within
-    /// the cooldown's bound. A key that is not accepted or used up is set aside for everyone.
-    fn learn(&mut self, begin: &Begin, report: &AttemptReport, now: MonoTime) {
-        let Some((_, target)) = self.plan.target(begin.candidate) else {
-            return;
-        };
-        let Some(key) = target.keys.get(begin.key) else {
-            return;
-        };
-        let is_of_key = report.scope == Scope::Credential && key.name.is_some();
-        if report.outcome == Outcome::Refused && is_of_key {
-            match report.class {
-                Class::Auth => key
-                    .aside
-                    .extend(AsideReason::Refused, now.after(KEY_REFUSED_ASIDE)),
-                Class::QuotaHard => key
-                    .aside
-                    .extend(AsideReason::Quota, now.after(KEY_QUOTA_ASIDE)),
-                _ => {}
-            }
-        }
-        if !matches!(report.outcome, Outcome::Rejected(_)) {
-            return;
-        }
-        // A throttle is the key's; what reaches further holds for every key of the pool.
-        let keys = if report.scope > Scope::Credential {
-            0..target.keys.len()
-        } else {
-            begin.key..begin.key + 1
-        };
-        let cooldown_max = self.plan.route.routing.cooldown_max;
-        if let Some(delay) = report.pushback
-            && !cooldown_max.is_zero()
-        {
-            let until = now.after(delay.min(cooldown_max));
-            let cooled = target.keys.iter().skip(keys.start).take(keys.len());
-            cooled.for_each(|key| key.cooldown.extend(until));
-        }
-        let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
-        for key in keys {
-            self.learn_not_before(begin.candidate, key, until);
-        }
-    }
-
     /// Ends the operation although candidates may be left.
     pub(super) fn stop(
         &mut self,
@@ -520,16 +327,5 @@ impl Executor {
             self.settled(outcome, state, reason, None),
         ));
         Next::End
-    }
-}
-
-const fn settled_state(report: &AttemptReport) -> State {
-    match (report.outcome, report.class) {
-        (Outcome::Ambiguous, Class::Timeout) => State::TimedOut,
-        (Outcome::Ambiguous, _) => State::Ambiguous,
-        (Outcome::Rejected(_), _) => State::Rejected,
-        (Outcome::Refused, _) => State::Refused,
-        (Outcome::NotDelivered | Outcome::Partial, _) => State::Failed,
-        (Outcome::Succeeded, _) => State::Succeeded,
     }
 }

@@ -25,6 +25,7 @@ pub mod event;
 mod interrupts;
 mod machine;
 mod open_send;
+mod outcome;
 pub mod plan;
 mod provider_retry;
 mod round;

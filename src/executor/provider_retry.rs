@@ -164,13 +164,15 @@ impl Executor {
             return self.open(again, now, notes);
         }
         if let Some(key) = self.next_key(failed.candidate, now) {
-            let next = self.begin(failed.candidate, failed.target, key, 0);
+            let next = self.change_key(&failed, key);
             return self.open(next, now, notes);
         }
         self.note_retries_exhausted(&failed, notes);
         match movable {
             Some(reason) => {
-                self.advance_from(Some((failed.target, reason)), now, chance, notes, None)
+                let next = self.select(now, notes);
+                let from = Some((failed.target, reason));
+                self.go_on(next, from, now, chance, notes)
             }
             None => self.stop(Stop::Terminal, now, chance, notes, None),
         }

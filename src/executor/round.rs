@@ -21,33 +21,81 @@ enum PassedOver {
     Aside(AsideReason),
 }
 
+/// A candidate and the key of its pool that is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub candidate: usize,
+    pub key: usize,
+}
+
 impl Executor {
     /// The first candidate of this round that is neither tried nor cooling. What is passed over enters the tried set, so no step is free.
     pub(super) fn select(&mut self, now: MonoTime, notes: &mut Vec<Note>) -> Option<Begin> {
         if self.pass.attempts >= self.plan.route.routing.attempts_max {
             return None;
         }
-        for candidate in 0..self.plan.reach() {
-            if self.is_tried(candidate) {
-                continue;
-            }
-            self.pass.tried |= 1 << candidate;
-            self.pass.keys_tried = 0;
-            self.pass.pool_moves_on = false;
-            let (target, _) = self.plan.target(candidate)?;
-            match self.pick_key(candidate, now) {
-                Ok(key) => {
-                    self.pass.attempts += 1;
-                    return Some(self.begin(candidate, target, key, 0));
-                }
-                Err(passed_over) => {
-                    self.pass_over(passed_over);
-                    let round = self.pass.round;
-                    notes.push(Note::Skipped { target, round });
-                }
+        match self.next_free(now) {
+            Some(chosen) => self.take(chosen, now, notes),
+            None => {
+                self.pass_over_up_to(self.plan.reach(), now, notes);
+                None
             }
         }
-        None
+    }
+
+    /// The first candidate of this round that was not tried and has a key that may be used now, with that key. Others change what is known
+    /// at any moment: who decides by this goes on with this.
+    pub(super) fn next_free(&self, now: MonoTime) -> Option<Chosen> {
+        let untried = (0..self.plan.reach()).filter(|candidate| !self.is_tried(*candidate));
+        let mut chosen = untried.filter_map(|candidate| {
+            let mut keys = 0..self.pool(candidate).len();
+            let key = keys.find(|key| self.key_state(candidate, *key, now).is_none())?;
+            Some(Chosen { candidate, key })
+        });
+        chosen.next()
+    }
+
+    /// Takes what was chosen, and passes over what stands before it.
+    pub(super) fn take(
+        &mut self,
+        chosen: Chosen,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Option<Begin> {
+        let Chosen { candidate, key } = chosen;
+        let (target, _) = self.plan.target(candidate)?;
+        self.pass_over_up_to(candidate, now, notes);
+        self.pass.tried |= 1 << candidate;
+        self.pass.keys_tried = 1 << key;
+        self.pass.pool_moves_on = false;
+        self.pass.attempts += 1;
+        Some(self.begin(candidate, target, key, 0))
+    }
+
+    /// Passes over every untried candidate before `end`.
+    pub(super) fn pass_over_up_to(&mut self, end: usize, now: MonoTime, notes: &mut Vec<Note>) {
+        for candidate in 0..end {
+            let found = self.plan.target(candidate).map(|(target, _)| target);
+            let Some(target) = found.filter(|_| !self.is_tried(candidate)) else {
+                continue;
+            };
+            let passed_over = self.why_passed_over(candidate, now);
+            self.pass.tried |= 1 << candidate;
+            self.pass_over(passed_over);
+            let round = self.pass.round;
+            notes.push(Note::Skipped { target, round });
+        }
+    }
+
+    /// One key that only cools is enough to wait for; a candidate that has come free in this moment cools no less.
+    fn why_passed_over(&self, candidate: usize, now: MonoTime) -> PassedOver {
+        let keys = 0..self.pool(candidate).len();
+        let mut states = keys.filter_map(|key| self.key_state(candidate, key, now));
+        let first = states.next().unwrap_or(PassedOver::Cooling);
+        match states.any(|state| state == PassedOver::Cooling) {
+            true => PassedOver::Cooling,
+            false => first,
+        }
     }
 
     /// A remembered cooldown counts as a certified rejection (R-S5); a key that is set aside does not.
@@ -65,35 +113,18 @@ impl Executor {
         }
     }
 
-    /// The first key of the candidate's pool that may be used now and was not tried in this round.
-    fn pick_key(&mut self, candidate: usize, now: MonoTime) -> Result<usize, PassedOver> {
-        let keys = self.pool(candidate).len();
-        let mut passed_over = None;
-        for key in (0..keys).filter(|key| self.pass.keys_tried & (1 << key) == 0) {
-            match self.key_state(candidate, key, now) {
-                None => {
-                    self.pass.keys_tried |= 1 << key;
-                    return Ok(key);
-                }
-                // One key that only cools is enough to wait for.
-                Some(PassedOver::Cooling) => passed_over = Some(PassedOver::Cooling),
-                Some(aside) => passed_over = passed_over.or(Some(aside)),
-            }
-        }
-        Err(passed_over.unwrap_or(PassedOver::Cooling))
-    }
-
-    /// The next key of the current candidate's pool.
-    pub(super) fn next_key(&mut self, candidate: usize, now: MonoTime) -> Option<usize> {
-        self.pick_key(candidate, now).ok()
-    }
-
-    /// Whether there is one.
-    pub(super) fn has_next_key(&self, candidate: usize, now: MonoTime) -> bool {
-        let free = |key: &usize| {
+    /// The next key of the current candidate's pool that may be used now and was not tried.
+    pub(super) fn next_key(&self, candidate: usize, now: MonoTime) -> Option<usize> {
+        let mut keys = 0..self.pool(candidate).len();
+        keys.find(|key| {
             self.pass.keys_tried & (1 << key) == 0 && self.key_state(candidate, *key, now).is_none()
-        };
-        (0..self.pool(candidate).len()).any(|key| free(&key))
+        })
+    }
+
+    /// Goes to another key of the current candidate's pool.
+    pub(super) fn change_key(&mut self, from: &Begin, key: usize) -> Begin {
+        self.pass.keys_tried |= 1 << key;
+        self.begin(from.candidate, from.target, key, 0)
     }
 
     /// The keys that the operation may use at the candidate. A bound one has the first alone: its state belongs to an account, and
@@ -144,15 +175,6 @@ impl Executor {
 
     pub(super) fn is_tried(&self, candidate: usize) -> bool {
         self.pass.tried & (1 << candidate) != 0
-    }
-
-    /// Whether a candidate is left in this round that neither was tried nor cools.
-    pub(super) fn has_free(&self, now: MonoTime) -> bool {
-        (0..self.plan.reach()).any(|candidate| {
-            let mut keys = 0..self.pool(candidate).len();
-            !self.is_tried(candidate)
-                && keys.any(|key| self.key_state(candidate, key, now).is_none())
-        })
     }
 
     /// The instant before which the key is not used for this candidate, if it lies ahead: the later of what this operation and the process know.

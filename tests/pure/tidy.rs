@@ -183,7 +183,7 @@ fn decide_is_asked_in_one_place() {
         .map(|source| source.path.clone())
         .collect();
     // `rondo explain` asks about made-up failures and acts on no answer.
-    assert_eq!(asking, ["src/executor/machine.rs", "src/explain/moves.rs"]);
+    assert_eq!(asking, ["src/executor/outcome.rs", "src/explain/moves.rs"]);
 }
 
 #[test]

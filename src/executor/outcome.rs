@@ -1,0 +1,260 @@
+//! What follows the end of an attempt: what is learned of its key, what `decide` is told, and how its answer is obeyed.
+//!
+//! Not here: the decision itself (`core::decision`), and how a round or an operation ends. Invariant: what a decision was based on is what
+//! is done, although other operations change cooldowns at any moment.
+
+use std::time::Duration;
+
+use super::effect::{Begin, Deliver, Next, Note, SecondRoundEnd};
+use super::machine::Executor;
+use super::open_send::OpenSend;
+use super::provider_retry::Pause;
+use super::round::Chosen;
+use super::state::Phase;
+use crate::core::chance::Chance;
+use crate::core::class::Class;
+use crate::core::decision::{
+    Decision, Facts, Round, decide, deserves_retry, may_move_on, objection,
+};
+use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
+use crate::core::outcome::{AttemptReport, Outcome, Scope};
+use crate::core::settlement::State;
+use crate::core::time::MonoTime;
+use crate::policy::admission::WaitPermit;
+use crate::policy::cooldown::AsideReason;
+
+/// What could follow a failure, as it was known when that was decided.
+struct Ways {
+    /// The pause before the provider's own retry, with its slot.
+    pause: Option<(Duration, WaitPermit)>,
+    /// The next free key of the same pool.
+    next_key: Option<usize>,
+    /// The next free candidate.
+    next: Option<Chosen>,
+}
+
+impl Executor {
+    pub(super) fn on_outcome(
+        &mut self,
+        open: OpenSend,
+        report: AttemptReport,
+        now: MonoTime,
+        chance: &mut impl Chance,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        let begin = open.begin;
+        let slow_after = self.plan.route.routing.fail_within;
+        self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
+        self.learn(&begin, &report, now);
+        let ways = Ways {
+            pause: self.provider_retry(&begin, &report, now, chance),
+            next_key: self.next_key(begin.candidate, now),
+            next: self.next_free(now),
+        };
+        let decision = decide(&self.facts(&begin, &report, &ways, now));
+        if decision == Decision::Accept {
+            return self.accept(open, report, notes);
+        }
+        self.pass.object(objection(&report));
+        if decision == Decision::NextKey {
+            self.pass.pool_moves_on |= may_move_on(&report, &self.plan.route.routing.fallback);
+        }
+        let standing = begin.standing(self.lasting.followed.replace((begin, decision)));
+        self.lasting
+            .precedence
+            .offer(standing, begin.attempt_no, begin.target, report.clone());
+        notes.push(open.settle(Some(report.clone()), decision, settled_state(&report)));
+        let goes_on = matches!(decision, Decision::NextKey | Decision::SameTarget);
+        if ways.pause.is_none() && !goes_on && deserves_retry(&report) {
+            self.note_retries_exhausted(&begin, notes);
+        }
+        self.follow(decision, ways, (begin, &report), now, chance, notes)
+    }
+
+    /// Does what was decided, by the ways that were known then: others change what is known at any moment.
+    fn follow(
+        &mut self,
+        decision: Decision,
+        ways: Ways,
+        (begin, report): (Begin, &AttemptReport),
+        now: MonoTime,
+        chance: &mut impl Chance,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        let current = Some((begin, report));
+        match (decision, ways) {
+            (Decision::SameTarget, _) => {
+                let Begin {
+                    candidate,
+                    target,
+                    key,
+                    retry_index,
+                    ..
+                } = begin;
+                let again = self.begin(candidate, target, key, retry_index + 1);
+                self.open(again, now, notes)
+            }
+            (
+                Decision::NextKey,
+                Ways {
+                    next_key: Some(key),
+                    ..
+                },
+            ) => {
+                let next = self.change_key(&begin, key);
+                self.open(next, now, notes)
+            }
+            (
+                Decision::Retry(_),
+                Ways {
+                    pause: Some((pause, permit)),
+                    ..
+                },
+            ) => {
+                let failed = begin;
+                let pause = Pause {
+                    failed,
+                    pause,
+                    permit,
+                };
+                self.begin_pause(pause, report, now, notes)
+            }
+            (
+                Decision::NextTarget,
+                Ways {
+                    next: Some(next), ..
+                },
+            ) => {
+                let next = self.take(next, now, notes);
+                let from = Some((begin.target, report.class.label()));
+                self.go_on(next, from, now, chance, notes)
+            }
+            (Decision::Stop(stop), _) => self.stop(stop, now, chance, notes, current),
+            (
+                Decision::Accept
+                | Decision::RoundOver
+                | Decision::NextKey
+                | Decision::Retry(_)
+                | Decision::NextTarget,
+                ways,
+            ) => {
+                let attempts_left = self.pass.attempts < self.plan.route.routing.attempts_max;
+                if self.sends_left() > 0 && ways.next.is_none() && attempts_left {
+                    // What is left in this round cools and is passed over.
+                    self.pass_over_up_to(self.plan.reach(), now, notes);
+                }
+                self.round_over(now, chance, notes, current)
+            }
+        }
+    }
+
+    fn facts<'a>(
+        &'a self,
+        begin: &Begin,
+        report: &'a AttemptReport,
+        ways: &Ways,
+        now: MonoTime,
+    ) -> Facts<'a> {
+        let routing = &self.plan.route.routing;
+        // A candidate is a target with its key: the next key of the pool is not the first-ranked one any more.
+        let first_key = self.pass.keys_tried.count_ones() <= 1;
+        let first = begin.candidate == 0 && self.pass.round == Round::First && first_key;
+        // Where the provider's own retries are the rule, their end is the end: a try at once would undo the pause (R-P2, R-P3).
+        let own_retries = self
+            .plan
+            .target(begin.candidate)
+            .is_some_and(|(_, t)| t.retry.is_some());
+        let sticks = first && !(own_retries && deserves_retry(report));
+        let tries = if sticks { routing.sticky_tries } else { 1 };
+        // Another operation may have learned something of the key meanwhile; a sticky try passes every guard (R-K2).
+        let unfit = self.is_unfit(begin.candidate, begin.key, now);
+        Facts {
+            report,
+            round: self.pass.round,
+            commitment: self.lasting.commitment,
+            draining: self.lasting.draining,
+            deadline_passed: now >= self.plan.deadline,
+            slow: self.lasting.slow,
+            sends_left: self.sends_left(),
+            attempts_left: routing.attempts_max.saturating_sub(self.pass.attempts),
+            sticky_left: if unfit {
+                0
+            } else {
+                tries.saturating_sub(begin.retry_index + 1)
+            },
+            has_next: ways.next.is_some(),
+            has_next_key: ways.next_key.is_some(),
+            pool_moves_on: self.pass.pool_moves_on,
+            retry_pause: ways.pause.as_ref().map(|(pause, _)| *pause),
+            fallback: &routing.fallback,
+        }
+    }
+
+    fn accept(&mut self, open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
+        let found = self.plan.target(open.begin.candidate);
+        if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
+            key.cooldown.end(open.seen);
+        }
+        if std::mem::take(&mut self.lasting.second_round_open) {
+            notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
+        }
+        self.lasting.told = Some(open.begin.attempt_no);
+        self.phase = Phase::Delivering(open, report);
+        Next::Deliver(Deliver::AsIs)
+    }
+
+    /// Keeps what a failure says of the key. The not-before instant of a certified rejection: for this operation in full, for others within
+    /// the cooldown's bound. A key that is not accepted or used up is set aside for everyone.
+    fn learn(&mut self, begin: &Begin, report: &AttemptReport, now: MonoTime) {
+        let Some((_, target)) = self.plan.target(begin.candidate) else {
+            return;
+        };
+        let Some(key) = target.keys.get(begin.key) else {
+            return;
+        };
+        let is_of_key = report.scope == Scope::Credential && key.name.is_some();
+        if report.outcome == Outcome::Refused && is_of_key {
+            match report.class {
+                Class::Auth => key
+                    .aside
+                    .extend(AsideReason::Refused, now.after(KEY_REFUSED_ASIDE)),
+                Class::QuotaHard => key
+                    .aside
+                    .extend(AsideReason::Quota, now.after(KEY_QUOTA_ASIDE)),
+                _ => {}
+            }
+        }
+        if !matches!(report.outcome, Outcome::Rejected(_)) {
+            return;
+        }
+        // A throttle is the key's; what reaches further holds for every key of the pool.
+        let keys = if report.scope > Scope::Credential {
+            0..target.keys.len()
+        } else {
+            begin.key..begin.key + 1
+        };
+        let cooldown_max = self.plan.route.routing.cooldown_max;
+        if let Some(delay) = report.pushback
+            && !cooldown_max.is_zero()
+        {
+            let until = now.after(delay.min(cooldown_max));
+            let cooled = target.keys.iter().skip(keys.start).take(keys.len());
+            cooled.for_each(|key| key.cooldown.extend(until));
+        }
+        let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
+        for key in keys {
+            self.learn_not_before(begin.candidate, key, until);
+        }
+    }
+}
+
+const fn settled_state(report: &AttemptReport) -> State {
+    match (report.outcome, report.class) {
+        (Outcome::Ambiguous, Class::Timeout) => State::TimedOut,
+        (Outcome::Ambiguous, _) => State::Ambiguous,
+        (Outcome::Rejected(_), _) => State::Rejected,
+        (Outcome::Refused, _) => State::Refused,
+        (Outcome::NotDelivered | Outcome::Partial, _) => State::Failed,
+        (Outcome::Succeeded, _) => State::Succeeded,
+    }
+}
