@@ -32,6 +32,10 @@ pub enum Api {
     OpenaiTranslations,
     /// `POST /v1/rerank`
     Rerank,
+    /// `GET /v1/realtime`, upgraded to a WebSocket
+    OpenaiRealtime,
+    /// `GET /v1/responses`, upgraded to a WebSocket
+    OpenaiResponsesSocket,
     /// `POST /v1/messages`
     AnthropicMessages,
     /// `POST /v1/messages/count_tokens`
@@ -53,7 +57,7 @@ pub enum Family {
 
 impl Api {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Api; 15] = [
+    pub const ALL: [Api; 17] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
@@ -66,6 +70,8 @@ impl Api {
         Api::OpenaiTranscriptions,
         Api::OpenaiTranslations,
         Api::Rerank,
+        Api::OpenaiRealtime,
+        Api::OpenaiResponsesSocket,
         Api::AnthropicMessages,
         Api::AnthropicCountTokens,
         Api::Gemini,
@@ -86,6 +92,8 @@ impl Api {
             Api::OpenaiTranscriptions => "openai_transcriptions",
             Api::OpenaiTranslations => "openai_translations",
             Api::Rerank => "rerank",
+            Api::OpenaiRealtime => "openai_realtime",
+            Api::OpenaiResponsesSocket => "openai_responses_ws",
             Api::AnthropicMessages => "anthropic_messages",
             Api::AnthropicCountTokens => "anthropic_count_tokens",
             Api::Gemini => "gemini",
@@ -111,7 +119,9 @@ impl Api {
             | Api::OpenaiSpeech
             | Api::OpenaiTranscriptions
             | Api::OpenaiTranslations
-            | Api::Rerank => Family::Openai,
+            | Api::Rerank
+            | Api::OpenaiRealtime
+            | Api::OpenaiResponsesSocket => Family::Openai,
             Api::AnthropicMessages | Api::AnthropicCountTokens => Family::Anthropic,
             Api::Gemini => Family::Gemini,
         }
@@ -132,8 +142,17 @@ impl Api {
     pub const fn is_specialised(self) -> bool {
         matches!(
             self,
-            Api::OpenaiModerations | Api::OpenaiImages | Api::OpenaiSpeech | Api::Rerank
+            Api::OpenaiModerations
+                | Api::OpenaiImages
+                | Api::OpenaiSpeech
+                | Api::Rerank
+                | Api::OpenaiRealtime
         ) || self.is_form()
+    }
+
+    /// Whether the request is a handshake without a body, after which frames pass both ways.
+    pub const fn is_socket(self) -> bool {
+        matches!(self, Api::OpenaiRealtime | Api::OpenaiResponsesSocket)
     }
 
     const fn bit(self) -> u32 {

@@ -19,6 +19,14 @@ impl BufferedBytes {
         })
     }
 
+    /// A share of no bytes, which there is always room for.
+    pub fn nothing(self: &Arc<Self>) -> Reservation {
+        Reservation {
+            account: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+
     fn take(&self, bytes: u64, max: u64) -> bool {
         let mut held = self.held.load(Ordering::Relaxed);
         loop {

@@ -26,6 +26,8 @@ pub static ADAPTER: Adapter = Adapter {
         Api::OpenaiSpeech,
         Api::OpenaiTranscriptions,
         Api::OpenaiTranslations,
+        Api::OpenaiRealtime,
+        Api::OpenaiResponsesSocket,
     ]),
     default_base_url: None,
     auth: AuthScheme::ApiKey,

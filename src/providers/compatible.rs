@@ -33,6 +33,8 @@ pub static OPENAI: Adapter = Adapter {
         Api::OpenaiTranscriptions,
         Api::OpenaiTranslations,
         Api::Rerank,
+        Api::OpenaiRealtime,
+        Api::OpenaiResponsesSocket,
     ]),
     default_base_url: None,
     auth: AuthScheme::Bearer,

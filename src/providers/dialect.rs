@@ -59,6 +59,8 @@ pub fn meaning(api: Api, event: Event<'_>) -> Meaning {
         | Api::OpenaiModerations
         | Api::OpenaiImageVariations
         | Api::Rerank
+        | Api::OpenaiRealtime
+        | Api::OpenaiResponsesSocket
         | Api::AnthropicCountTokens => Meaning::Output,
     }
 }

@@ -23,6 +23,8 @@ pub enum GatewayCode {
     PathNotFound,
     /// The path takes another method.
     MethodNotAllowed,
+    /// The path takes a WebSocket handshake over HTTP/1.1 only, or no WebSocket can be had here.
+    UpgradeRequired,
     /// The body is larger than `server.max_request_body`.
     RequestTooLarge,
     /// The request is not acceptable for another reason.
@@ -61,10 +63,11 @@ pub enum GatewayCode {
 
 impl GatewayCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [GatewayCode; 20] = [
+    pub const ALL: [GatewayCode; 21] = [
         GatewayCode::ModelNotFound,
         GatewayCode::PathNotFound,
         GatewayCode::MethodNotAllowed,
+        GatewayCode::UpgradeRequired,
         GatewayCode::RequestTooLarge,
         GatewayCode::InvalidRequest,
         GatewayCode::InvalidJson,
@@ -106,6 +109,11 @@ impl GatewayCode {
             GatewayCode::MethodNotAllowed => {
                 ("method_not_allowed", 405, "this path takes another method")
             }
+            GatewayCode::UpgradeRequired => (
+                "upgrade_required",
+                426,
+                "with this method the path takes a WebSocket handshake over HTTP/1.1",
+            ),
             GatewayCode::RequestTooLarge => (
                 "request_too_large",
                 413,
@@ -255,6 +263,8 @@ pub fn stream_error_event(api: Api, error: &GatewayError, request_id: &str) -> B
         | Api::OpenaiTranscriptions
         | Api::OpenaiTranslations
         | Api::Rerank
+        | Api::OpenaiRealtime
+        | Api::OpenaiResponsesSocket
         | Api::Gemini => {
             format!("data: {}\n\n", envelope(api.family(), error, request_id))
         }

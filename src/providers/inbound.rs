@@ -35,7 +35,7 @@ pub enum Inbound<'a> {
 pub struct Operation<'a> {
     /// The API format.
     pub api: Api,
-    /// The model of the path, percent-decoded; `None` means that the body names it.
+    /// The model of the path, percent-decoded; `None` means that the body names it, or the query of a handshake.
     pub path_model: Option<Cow<'a, str>>,
     /// What a Gemini path does with the model.
     pub verb: Option<GeminiVerb>,
@@ -43,6 +43,19 @@ pub struct Operation<'a> {
     pub version: Version,
     /// Whether the answer is a stream, when the path says it; `None` means that the body does.
     pub stream_by_path: Option<bool>,
+}
+
+impl Operation<'_> {
+    /// An operation of which the path names nothing but the format.
+    const fn plain(api: Api) -> Self {
+        Operation {
+            api,
+            path_model: None,
+            verb: None,
+            version: Version::V1,
+            stream_by_path: None,
+        }
+    }
 }
 
 /// The version of an API in a path.
@@ -114,6 +127,12 @@ pub fn recognise<'a>(method: &str, path: &'a str) -> Inbound<'a> {
     };
     let (found, allow) = match path {
         "/v1/models" => (Inbound::ListModels, "GET"),
+        "/v1/realtime" => (named_by_path(Api::OpenaiRealtime), "GET"),
+        "/v1/responses" => match method {
+            "GET" => (named_by_path(Api::OpenaiResponsesSocket), "GET"),
+            "POST" => (named_by_path(Api::OpenaiResponses), "POST"),
+            _ => return Inbound::MethodNotAllowed { allow: "GET, POST" },
+        },
         _ => match operation(path) {
             Some(operation) => (Inbound::Operation(operation), "POST"),
             None => return Inbound::NotFound,
@@ -134,7 +153,7 @@ pub fn family_of(path: &str, anthropic_version: Sent, goog_api_key: Sent) -> Fam
     match path {
         "/v1/messages" => Family::Anthropic,
         _ if path.starts_with("/v1/messages/") => Family::Anthropic,
-        _ if openai_api(path).is_some() => Family::Openai,
+        _ if openai_api(path).is_some() || path == "/v1/realtime" => Family::Openai,
         _ if anthropic_version == Sent::Yes => Family::Anthropic,
         _ if goog_api_key == Sent::Yes => Family::Gemini,
         _ => Family::Openai,
@@ -156,6 +175,10 @@ impl From<bool> for Sent {
     }
 }
 
+fn named_by_path<'a>(api: Api) -> Inbound<'a> {
+    Inbound::Operation(Operation::plain(api))
+}
+
 fn operation(path: &str) -> Option<Operation<'_>> {
     let api = match path {
         "/v1/messages" => Some(Api::AnthropicMessages),
@@ -163,13 +186,7 @@ fn operation(path: &str) -> Option<Operation<'_>> {
         _ => openai_api(path),
     };
     match api {
-        Some(api) => Some(Operation {
-            api,
-            path_model: None,
-            verb: None,
-            version: Version::V1,
-            stream_by_path: None,
-        }),
+        Some(api) => Some(Operation::plain(api)),
         None => {
             let versions = [Version::V1, Version::V1beta].into_iter();
             let mut found = versions.filter_map(|version| {

@@ -11,6 +11,7 @@ pub mod binding;
 pub mod client_headers;
 pub mod envelope;
 mod form_header;
+pub mod handshake;
 pub mod inbound;
 pub mod models_list;
 pub mod multipart;

@@ -40,6 +40,8 @@ pub static ADAPTER: Adapter = Adapter {
         Api::OpenaiSpeech,
         Api::OpenaiTranscriptions,
         Api::OpenaiTranslations,
+        Api::OpenaiRealtime,
+        Api::OpenaiResponsesSocket,
     ]),
     default_base_url: Some("https://api.openai.com"),
     auth: AuthScheme::Bearer,

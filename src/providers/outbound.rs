@@ -178,6 +178,8 @@ pub(super) const fn native_operation(api: Api) -> Option<&'static str> {
         Api::OpenaiTranscriptions => "audio/transcriptions",
         Api::OpenaiTranslations => "audio/translations",
         Api::Rerank => "rerank",
+        Api::OpenaiRealtime => "realtime",
+        Api::OpenaiResponsesSocket => "responses",
         Api::AnthropicMessages => "messages",
         Api::AnthropicCountTokens => "messages/count_tokens",
         Api::Gemini => return None,

@@ -8,6 +8,7 @@ use http::header::{
 };
 use thiserror::Error;
 
+use super::handshake;
 use crate::core::api::{Api, Family};
 use crate::policy::secret::Secret;
 
@@ -80,6 +81,20 @@ pub fn request_headers<'c>(
     let id = HeaderValue::from_str(prepared.request_id).map_err(|_| HeaderError::RequestId)?;
     headers.push((X_REQUEST_ID, id));
     headers.push((CONTENT_LENGTH, HeaderValue::from(prepared.content_length)));
+    headers.extend(credential(prepared.auth, prepared.secret)?);
+    Ok(headers)
+}
+
+/// The headers of a WebSocket handshake for a target.
+pub fn handshake_headers(
+    client: &[(&str, &[u8])],
+    prepared: &Prepared<'_>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, HeaderError> {
+    let mut headers = passed(client.iter().copied());
+    headers.retain(|(name, _)| !handshake::describes_body(name));
+    headers.extend(handshake::headers(client.iter().copied()));
+    let id = HeaderValue::from_str(prepared.request_id).map_err(|_| HeaderError::RequestId)?;
+    headers.push((X_REQUEST_ID, id));
     headers.extend(credential(prepared.auth, prepared.secret)?);
     Ok(headers)
 }

@@ -72,6 +72,14 @@ pub fn candidates(
         .collect()
 }
 
+/// The route as a handshake goes over it: a complete 5xx moves on although the route may not opt in. A refused handshake has opened no
+/// session and no frame has left, so nothing ran. Cooldowns, keys and waiting slots stay the route's own.
+pub fn for_handshake(route: &Route) -> Route {
+    let mut route = route.clone();
+    route.routing.fallback.http_5xx = true;
+    route
+}
+
 /// What binds the operation to its first candidate, if anything (R-S7).
 pub fn binding(scan: &Scan, model: &str) -> Option<&'static str> {
     scan.binding

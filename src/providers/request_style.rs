@@ -4,6 +4,7 @@
 //! name another resource.
 
 use super::adapter::Adapter;
+use super::handshake;
 use super::inbound::GeminiVerb;
 pub use super::outbound::PathParts;
 use super::outbound::{native_operation, push_encoded, push_query, upstream_path};
@@ -30,6 +31,25 @@ pub enum RequestStyle {
 
 /// The path and query at a target. `azure` matters for [`RequestStyle::Azure`] alone.
 pub fn target_path(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> String {
+    if parts.api.is_socket() {
+        return socket_path(style, azure, parts);
+    }
+    path_in_style(style, azure, parts)
+}
+
+/// The same for a handshake, whose query names the model.
+fn socket_path(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> String {
+    let by_deployment = style == RequestStyle::Azure && azure.deployments;
+    let parameter = match (by_deployment, parts.api) {
+        (true, Api::OpenaiRealtime) => "deployment",
+        _ => "model",
+    };
+    let query = handshake::query_for(parts.api, parts.query, parameter, parts.model);
+    let query = Some(query.as_str());
+    path_in_style(style, azure, &PathParts { query, ..*parts })
+}
+
+fn path_in_style(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> String {
     let base = parts.base_path.trim_end_matches('/');
     match style {
         RequestStyle::Native => native(parts, base),
@@ -80,7 +100,8 @@ fn operation_of_openai(api: Api) -> Option<&'static str> {
     native_operation(api).filter(|_| api.family() == Family::Openai)
 }
 
-/// `/openai/v1/{operation}`, or `/openai/deployments/{deployment}/{operation}`; responses have no deployment in their path. The
+/// `/openai/v1/{operation}`, or `/openai/deployments/{deployment}/{operation}`; responses have no deployment in their path,
+/// and a realtime session has it in its query. The
 /// configuration's `api-version` takes the place of the client's.
 fn azure_path(azure: &Azure, parts: &PathParts<'_>, base: &str) -> String {
     let Some(operation) = operation_of_openai(parts.api) else {
@@ -94,7 +115,7 @@ fn azure_path(azure: &Azure, parts: &PathParts<'_>, base: &str) -> String {
     path.push_str("/openai/");
     match (azure.deployments, parts.api) {
         (false, _) => path.push_str("v1/"),
-        (true, Api::OpenaiResponses) => {}
+        (true, Api::OpenaiResponses | Api::OpenaiResponsesSocket | Api::OpenaiRealtime) => {}
         (true, _) => {
             path.push_str("deployments/");
             push_segment(&mut path, parts.model);

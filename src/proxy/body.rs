@@ -75,6 +75,11 @@ pub fn reserve(
         .ok_or(BodyError::NoCapacity)
 }
 
+/// The share of a request without a body.
+pub fn reserve_nothing(account: &Arc<BufferedBytes>) -> Reservation {
+    account.nothing()
+}
+
 /// Reads the whole body.
 pub async fn read(
     session: &mut ServerSession,

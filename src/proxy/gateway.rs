@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use http::HeaderMap;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
+use pingora_http::RequestHeader;
 use rand::Rng;
 
 use super::body::{self, BodyBounds, BodyError, HeldBody};
@@ -15,6 +16,7 @@ use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
 use super::prepared::Prepared;
 use super::refuse::Refused;
+use super::upgrade;
 use super::upstream::AttemptSpec;
 use crate::core::time::MonoTime;
 use crate::executor::effect::{Begin, Next};
@@ -27,7 +29,9 @@ use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice};
-use crate::providers::outbound_headers::{Prepared as HeaderParts, request_headers};
+use crate::providers::outbound_headers::{
+    Prepared as HeaderParts, handshake_headers, request_headers,
+};
 use crate::providers::planning;
 use crate::providers::request_style::{auth_scheme, target_path};
 use crate::providers::scan::{self, Scan};
@@ -43,12 +47,12 @@ pub struct Gateway {
 }
 
 /// A request with its body, on its way to become an operation.
-struct Read<'a> {
-    asked: &'a Asked<'a>,
-    scan: Scan,
-    model: Box<str>,
-    held: HeldBody,
-    upload: Duration,
+pub(super) struct Read<'a> {
+    pub asked: &'a Asked<'a>,
+    pub scan: Scan,
+    pub model: Box<str>,
+    pub held: HeldBody,
+    pub upload: Duration,
 }
 
 impl Gateway {
@@ -61,6 +65,10 @@ impl Gateway {
         ctx: &mut RequestCtx,
     ) -> Result<Next, Refused> {
         let config = self.config.load_full();
+        if asked.api.is_socket() {
+            let read = upgrade::read(self, session, asked)?;
+            return self.begin(config, read, session.req_header(), who, ctx);
+        }
         // A Gemini path names the model: an unknown one is refused before the body is read.
         if let Some(model) = &asked.path_model {
             find_route(&config, model).map_err(|refused| Refused {
@@ -85,9 +93,7 @@ impl Gateway {
             held,
             upload,
         };
-        let header = session.req_header();
-        let query = header.uri.query().map(Box::from);
-        self.begin(config, read, query, &header.headers, who, ctx)
+        self.begin(config, read, session.req_header(), who, ctx)
     }
 
     async fn read_body(
@@ -134,12 +140,14 @@ impl Gateway {
         &self,
         config: Arc<Prepared>,
         read: Read<'_>,
-        query: Option<Box<str>>,
-        headers: &HeaderMap,
+        header: &RequestHeader,
         who: &Requester,
         ctx: &mut RequestCtx,
     ) -> Result<Next, Refused> {
-        let (route_index, route) = find_route(&config, &read.model)?;
+        let (route_index, mut route) = find_route(&config, &read.model)?;
+        if read.asked.api.is_socket() {
+            route = Arc::new(planning::for_handshake(&route));
+        }
         let Read {
             asked,
             scan,
@@ -152,6 +160,7 @@ impl Gateway {
             stream: asked.stream_by_path.unwrap_or(scan.stream),
             side_effects: scan.side_effects,
         };
+        let headers = &header.headers;
         let plan = Plan {
             candidates: planning::candidates(&config.snapshot, &route, asked.api, asked.verb),
             binding: planning::binding(&scan, &model),
@@ -164,7 +173,12 @@ impl Gateway {
         let deadline = plan.deadline;
         if plan.candidates.is_empty() {
             let sentence = format!("no target of route {} speaks {}", route.name, asked.api);
-            let error = GatewayError::new(GatewayCode::NoCandidate, &sentence);
+            let code = if asked.api.is_socket() {
+                GatewayCode::UpgradeRequired
+            } else {
+                GatewayCode::NoCandidate
+            };
+            let error = GatewayError::new(code, &sentence);
             return Err(Refused::on_route(error, Arc::clone(&route.name)));
         }
         let facts = OperationFacts {
@@ -187,7 +201,7 @@ impl Gateway {
             scan,
             verb: asked.verb,
             version: asked.version,
-            query,
+            query: header.uri.query().map(Box::from),
             deadline,
             traits,
             reservation: held.reservation,
@@ -241,7 +255,12 @@ impl Gateway {
         let headers = client
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let headers = request_headers(headers, &parts);
+        let (headers, peer) = if facts.api.is_socket() {
+            let headers: Vec<_> = headers.collect();
+            (handshake_headers(&headers, &parts), upgrade::peer(peer))
+        } else {
+            (request_headers(headers, &parts), peer)
+        };
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
             .ok()?;

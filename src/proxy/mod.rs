@@ -2,7 +2,7 @@
 //!
 //! | hook | does |
 //! |---|---|
-//! | `request_filter` | recognises the request, reads its body, finds the route, begins the operation |
+//! | `request_filter` | recognises the request, reads its body or its handshake (`upgrade`), finds the route, begins the operation |
 //! | `upstream_peer` | the next candidate, or the wait raced with client, drain and deadline |
 //! | `upstream_request_filter` | hands the prepared attempt to its session |
 //! | [`upstream`] | connects, writes, reads the head, looks into the body, asks the executor, obeys |
@@ -25,4 +25,5 @@ pub mod resolver;
 mod respond;
 pub mod service;
 mod translate;
+mod upgrade;
 pub mod upstream;

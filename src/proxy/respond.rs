@@ -8,14 +8,18 @@ use pingora_core::Result;
 use pingora_http::ResponseHeader;
 
 use super::operation::OperationCell;
-use crate::core::api::Family;
+use crate::core::api::{Api, Family};
 use crate::core::outcome::Reply;
 use crate::executor::effect::{FinalAnswer, ThrottleHeaders};
 use crate::providers::envelope::{self, GatewayCode, GatewayError};
-use crate::providers::headers;
+use crate::providers::{handshake, headers};
 
 /// What a 503 of the gateway asks for, in whole seconds: long enough for a drain or a burst to pass.
 pub const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// What a client of a responses socket reads when no target has answered its handshake.
+const NO_SOCKET: &str =
+    "no target answered the WebSocket handshake; the same can be asked over HTTP";
 
 /// A complete answer.
 #[derive(Debug)]
@@ -33,6 +37,10 @@ pub fn gateway_error(family: Family, error: &GatewayError, request_id: &str) -> 
     header.insert_header("content-type", envelope::CONTENT_TYPE)?;
     header.insert_header("content-length", body.len())?;
     header.insert_header("x-request-id", request_id)?;
+    if error.code() == GatewayCode::UpgradeRequired {
+        header.insert_header("upgrade", "websocket")?;
+        header.insert_header("sec-websocket-version", handshake::VERSION)?;
+    }
     if error.status() == 503 {
         header.insert_header("retry-after", RETRY_AFTER_SECONDS)?;
     }
@@ -43,6 +51,14 @@ pub fn gateway_error(family: Family, error: &GatewayError, request_id: &str) -> 
 pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer> {
     let family = cell.facts.api.family();
     let made = |code| gateway_error(family, &GatewayError::plain(code), &cell.facts.id);
+    let unanswered = |code| match cell.facts.api {
+        // What can be asked over HTTP as well: only a 426 makes clients do so. No frame has left, so nothing can run twice.
+        Api::OpenaiResponsesSocket => {
+            let error = GatewayError::new(GatewayCode::UpgradeRequired, NO_SOCKET);
+            gateway_error(family, &error, &cell.facts.id)
+        }
+        _ => made(code),
+    };
     let mut answer = match answer {
         FinalAnswer::Upstream(reply) => from_reply(reply)?,
         FinalAnswer::Throttled(reply, throttle) => {
@@ -58,9 +74,9 @@ pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer
             answer
         }
         FinalAnswer::CredentialsExhausted => made(GatewayCode::UpstreamCredentialsExhausted)?,
-        FinalAnswer::Unreachable => made(GatewayCode::UpstreamUnreachable)?,
-        FinalAnswer::Ambiguous => made(GatewayCode::UpstreamAmbiguous)?,
-        FinalAnswer::TimedOut => made(GatewayCode::UpstreamTimeout)?,
+        FinalAnswer::Unreachable => unanswered(GatewayCode::UpstreamUnreachable)?,
+        FinalAnswer::Ambiguous => unanswered(GatewayCode::UpstreamAmbiguous)?,
+        FinalAnswer::TimedOut => unanswered(GatewayCode::UpstreamTimeout)?,
         FinalAnswer::Deadline => made(GatewayCode::DeadlineExceeded)?,
         FinalAnswer::NoCandidate => made(GatewayCode::NoCandidate)?,
         FinalAnswer::ShuttingDown => made(GatewayCode::ShuttingDown)?,
@@ -106,7 +122,8 @@ pub fn throttled(
 /// The header of an upstream's answer as the client gets it: what passes, and nothing else.
 pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<ResponseHeader> {
     // A redirect is an answer that could not be had: where it points to is not the client's to follow.
-    let is_error = !upstream.status.is_success();
+    let switches = upstream.status == StatusCode::SWITCHING_PROTOCOLS;
+    let is_error = !upstream.status.is_success() && !switches;
     let mut header = ResponseHeader::build(upstream.status, Some(upstream.headers.len() + 6))?;
     for (name, value) in &upstream.headers {
         let passes = if is_error {
@@ -115,7 +132,8 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
             headers::passes_with_answer(name.as_str())
         };
         let is_hop = is_nominated(upstream, name.as_str());
-        if (passes && !is_hop) || name == http::header::CONTENT_LENGTH {
+        let is_switch = switches && handshake::passes_with_switch(name);
+        if (passes && !is_hop) || is_switch || (name == http::header::CONTENT_LENGTH && !switches) {
             header.append_header(name.clone(), value.clone())?;
         }
     }

@@ -21,7 +21,8 @@ use super::gateway::Gateway;
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
 use super::respond::{self, Answer};
-use super::upstream::{AGAIN, AttemptConnector, AttemptSpec};
+use super::upgrade;
+use super::upstream::{AGAIN, AttemptConnector, AttemptSpec, TUNNEL_CLOSED};
 use crate::core::api::Family;
 use crate::core::class::Class;
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
@@ -364,12 +365,15 @@ impl ProxyHttp for DataPlane {
 
     async fn upstream_response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         upstream: &mut ResponseHeader,
         ctx: &mut RequestCtx,
     ) -> Result<()> {
         if let Some(cell) = ctx.cell() {
             cell.committed(upstream.status.as_u16());
+        }
+        if upstream.status == http::StatusCode::SWITCHING_PROTOCOLS {
+            upgrade::switched(session.as_downstream_mut());
         }
         Ok(())
     }
@@ -417,6 +421,7 @@ impl ProxyHttp for DataPlane {
                     (true, ..) => Event::StreamEnded(StreamEnd::Complete),
                     (_, true, _) => Event::ClientGone,
                     (_, _, false) => Event::Dropped,
+                    _ if error.etype() == &TUNNEL_CLOSED => Event::StreamEnded(StreamEnd::Complete),
                     _ if error.etype() == &ErrorType::ReadTimedout => {
                         Event::StreamEnded(StreamEnd::UpstreamTimedOut)
                     }

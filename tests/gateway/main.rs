@@ -34,4 +34,5 @@ mod scenarios;
 mod streams;
 mod support;
 mod telemetry;
+mod upgrades;
 mod world;

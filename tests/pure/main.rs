@@ -40,6 +40,7 @@ mod requests_bytes;
 mod requests_errors;
 mod requests_form_properties;
 mod requests_forms;
+mod requests_handshakes;
 mod requests_headers;
 mod requests_paths;
 mod requests_properties;

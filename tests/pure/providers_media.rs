@@ -150,11 +150,15 @@ fn adapters_offer_what_their_providers_do() {
         labels.collect::<Vec<_>>().join(" ")
     };
     let openai = "openai_moderations openai_images openai_image_edits openai_image_variations openai_speech openai_transcriptions openai_translations";
-    assert_eq!(special("openai"), openai);
-    assert_eq!(special("openai_compatible"), format!("{openai} rerank"));
+    const SOCKET: &str = "openai_realtime";
+    assert_eq!(special("openai"), format!("{openai} {SOCKET}"));
+    assert_eq!(
+        special("openai_compatible"),
+        format!("{openai} rerank {SOCKET}")
+    );
     assert_eq!(
         special("azure_openai"),
-        "openai_images openai_image_edits openai_speech openai_transcriptions openai_translations"
+        "openai_images openai_image_edits openai_speech openai_transcriptions openai_translations openai_realtime"
     );
     assert_eq!(
         special("groq"),

@@ -68,15 +68,31 @@ fn every_documented_path_is_recognised() {
             body_operation(api),
             "{path}/"
         );
+        let (other, allow) = match api {
+            Api::OpenaiResponses => ("PUT", "GET, POST"),
+            _ => ("GET", "POST"),
+        };
         assert_eq!(
-            recognise("GET", path),
-            Inbound::MethodNotAllowed { allow: "POST" },
+            recognise(other, path),
+            Inbound::MethodNotAllowed { allow },
             "{path}"
         );
         // What a client asks for at the gateway is what the gateway asks for at a target.
         assert_eq!(sent(api, None, "", "m", ""), path);
     }
-    assert_eq!(cases.len() + 1, Api::ALL.len());
+    let sockets = [
+        ("/v1/realtime", Api::OpenaiRealtime),
+        ("/v1/responses", Api::OpenaiResponsesSocket),
+    ];
+    for (path, api) in sockets {
+        assert_eq!(recognise("GET", path), body_operation(api), "{path}");
+        assert_eq!(sent(api, None, "", "m", ""), path);
+    }
+    assert_eq!(
+        recognise("POST", "/v1/realtime"),
+        Inbound::MethodNotAllowed { allow: "GET" }
+    );
+    assert_eq!(cases.len() + sockets.len() + 1, Api::ALL.len());
     assert_eq!(recognise("GET", "/v1/models"), Inbound::ListModels);
     assert_eq!(
         recognise("POST", "/v1/models"),

@@ -177,8 +177,8 @@ impl Compiler<'_> {
             let others: Vec<ApiSet> = others.map(|(_, set)| *set).collect();
             let is_elsewhere = |api: &Api| others.iter().any(|set| set.contains(*api));
             let shares = own.iter().any(|api| is_elsewhere(&api));
-            // Most targets of chat models lack some format of images or audio, which says nothing about the route.
-            let matters = |api: &Api| !shares || !api.is_specialised();
+            // Most targets of chat models lack some format of images or audio, or take no WebSocket, which says nothing about the route.
+            let matters = |api: &Api| !shares || !(api.is_specialised() || api.is_socket());
             let missing: Vec<&str> = Api::ALL
                 .iter()
                 .filter(|api| is_elsewhere(api) && !own.contains(**api) && matters(api))

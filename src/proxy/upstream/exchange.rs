@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::{Error, Result};
 use pingora_http::ResponseHeader;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{Reached, broken, timed_out};
+use super::failure::{Reached, broken, report, timed_out};
 use super::session::{AGAIN, AttemptSession, Leftover};
 use super::spec::{AttemptSpec, missing};
+use super::tunnel::{Limits, Tunnel};
 use super::write::{self, Timers};
 use crate::core::class::Class;
 use crate::core::limits::{ERROR_BODY_TIME_MAX, PEEK_BYTES_MAX, PEEK_TIME_MAX, REPLY_BODY_MAX};
@@ -18,6 +20,7 @@ use crate::executor::effect::{Deliver, FinalAnswer, Next};
 use crate::executor::event::Event;
 use crate::providers::answer::{BodyEnd, ResponseHead, Verdict};
 use crate::providers::classify;
+use crate::providers::handshake;
 use crate::providers::headers::upstream_request_id;
 use crate::providers::peek::{self, Peek, Rest};
 use crate::providers::stream::{Progress, StreamWatch};
@@ -73,6 +76,25 @@ impl AttemptSession {
             respond::throttled(&mut header, throttle, route_headers)?;
         }
         self.delivered = Some(header);
+        if upstream.status == http::StatusCode::SWITCHING_PROTOCOLS {
+            self.switch(spec)?;
+        }
+        Ok(())
+    }
+
+    /// The connection becomes a tunnel.
+    fn switch(&mut self, spec: &AttemptSpec) -> Result<()> {
+        let (Some(HttpSession::H1(inner)), Some(total_ends)) = (self.inner.take(), self.total_ends)
+        else {
+            return Err(missing());
+        };
+        let limits = Limits {
+            idle: spec.provider.provider.timeouts.idle,
+            total_ends,
+        };
+        let (tunnel, early) = Tunnel::open(inner, &self.slot, &spec.cell, limits);
+        self.held.extend(early);
+        self.tunnel = Some(tunnel);
         Ok(())
     }
 
@@ -125,10 +147,27 @@ impl AttemptSession {
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
         let header = self.upstream.insert(head.header).clone();
+        if spec.is_handshake() && !is_refusal(&header) {
+            return self.switched(&header);
+        }
         if header.status.is_success() {
             self.look_into(spec, &header, deadline).await
         } else {
             Ok(self.read_error(spec, &header, deadline).await)
+        }
+    }
+
+    /// The report of a handshake that was not refused: accepted, or answered by something that speaks no WebSocket.
+    fn switched(&self, header: &ResponseHeader) -> Result<AttemptReport, AttemptReport> {
+        let headers = Headers(&header.headers);
+        let head = ResponseHead {
+            status: header.status.as_u16(),
+            headers: &headers,
+        };
+        if handshake::is_accepted(&head) {
+            Ok(good(header))
+        } else {
+            Err(report(Outcome::Ambiguous, Class::Malformed))
         }
     }
 
@@ -173,6 +212,11 @@ impl AttemptSession {
             &body,
             end,
         );
+        let verdict = if spec.is_handshake() {
+            handshake::reread(verdict, &head, &body)
+        } else {
+            verdict
+        };
         let reply = respond::reply(header.status, header, &body);
         from_verdict(&verdict, Some(reply))
     }
@@ -262,6 +306,10 @@ fn follow(watch: &mut StreamWatch, rest: Rest) -> Peek {
         Progress::Failed(verdict) => Peek::Error(verdict),
     };
     peek::settle(found, rest)
+}
+
+fn is_refusal(header: &ResponseHeader) -> bool {
+    header.status.as_u16() >= 300
 }
 
 fn good(header: &ResponseHeader) -> AttemptReport {

@@ -10,8 +10,10 @@ mod exchange;
 mod failure;
 mod session;
 mod spec;
+mod tunnel;
 mod write;
 
 pub use connector::AttemptConnector;
 pub use session::AGAIN;
 pub use spec::AttemptSpec;
+pub use tunnel::TUNNEL_CLOSED;

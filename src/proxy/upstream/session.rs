@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connector::AttemptConnector;
 use super::spec::{AttemptSpec, missing};
+use super::tunnel::{Slot, Tunnel, TunnelWriter};
 use super::write::Written;
 use crate::providers::envelope::{self, GatewayCode, GatewayError};
 
@@ -50,6 +51,10 @@ pub struct AttemptSession {
     pub(super) written: Option<Written>,
     /// When the whole answer has to be over.
     pub(super) total_ends: Option<Instant>,
+    /// The connection, once it was upgraded; then there is no inner session any more.
+    pub(super) tunnel: Option<Tunnel>,
+    /// Where the writing end of the tunnel is put.
+    pub(super) slot: Arc<Slot>,
     /// The error that ends a stream after its in-band error event was passed on.
     broken: Option<Box<Error>>,
 }
@@ -78,6 +83,8 @@ impl AttemptSession {
             leftover: Leftover::Broken,
             written: None,
             total_ends: None,
+            tunnel: None,
+            slot: Arc::default(),
             broken: None,
         }
     }
@@ -147,24 +154,6 @@ impl AttemptSession {
     }
 }
 
-/// Pingora asks for a writer of the request body; the exchange writes it itself.
-struct NoBody;
-
-#[async_trait]
-impl BodyWrite for NoBody {
-    async fn write_all_buf(&mut self, data: &mut Bytes) -> Result<()> {
-        data.clear();
-        Ok(())
-    }
-    async fn finish(&mut self) -> Result<()> {
-        Ok(())
-    }
-    async fn cleanup(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn upgrade_body_writer(&mut self) {}
-}
-
 #[async_trait]
 impl CustomSession for AttemptSession {
     async fn write_request_header(&mut self, req: Box<RequestHeader>, _end: bool) -> Result<()> {
@@ -196,6 +185,9 @@ impl CustomSession for AttemptSession {
     async fn read_response_body(&mut self) -> Result<Option<Bytes>> {
         if let Some(held) = self.held.pop_front() {
             return Ok(Some(held));
+        }
+        if let Some(tunnel) = self.tunnel.as_mut() {
+            return tunnel.read().await.map(Some);
         }
         if let Some(error) = self.broken.take() {
             // A reset makes HTTP/2 forget what it has not sent yet, and the error event is the last of it.
@@ -232,7 +224,7 @@ impl CustomSession for AttemptSession {
     }
 
     fn was_upgraded(&self) -> bool {
-        false
+        self.tunnel.is_some()
     }
 
     fn digest(&self) -> Option<&Digest> {
@@ -265,7 +257,7 @@ impl CustomSession for AttemptSession {
     }
 
     async fn check_response_end_or_error(&mut self, _headers: bool) -> Result<bool> {
-        if !self.held.is_empty() || self.broken.is_some() {
+        if !self.held.is_empty() || self.broken.is_some() || self.tunnel.is_some() {
             return Ok(false);
         }
         if self.ended {
@@ -278,7 +270,7 @@ impl CustomSession for AttemptSession {
     }
 
     fn take_request_body_writer(&mut self) -> Option<Box<dyn BodyWrite>> {
-        Some(Box::new(NoBody))
+        Some(Box::new(TunnelWriter::new(Arc::clone(&self.slot))))
     }
 
     async fn finish_custom(&mut self) -> Result<()> {

@@ -50,7 +50,12 @@ impl AttemptSpec {
     pub fn request_header(&self, wire: Wire) -> Result<Box<RequestHeader>> {
         let base = &self.provider.provider.base;
         let size = Some(self.headers.len() + 2);
-        let mut header = RequestHeader::build_no_case(Method::POST, self.path.as_bytes(), size)?;
+        let method = if self.is_handshake() {
+            Method::GET
+        } else {
+            Method::POST
+        };
+        let mut header = RequestHeader::build_no_case(method, self.path.as_bytes(), size)?;
         match wire {
             Wire::H1 => {
                 header.append_header(HOST, &*base.authority)?;
@@ -71,6 +76,11 @@ impl AttemptSpec {
             header.append_header(name.clone(), value.clone())?;
         }
         Ok(Box::new(header))
+    }
+
+    /// Whether it asks for a change of protocols.
+    pub fn is_handshake(&self) -> bool {
+        self.traits.api.is_socket()
     }
 
     /// The slices of the body, for writing.

@@ -88,7 +88,7 @@ async fn send_h1(
         Ok(Ok(_)) => {}
     }
     if let Some((early, written)) = write_body_h1(session, spec, timers).await? {
-        let head = head_of(early, written).and_then(|head| head.ok_or_else(unexpected_task));
+        let head = head_of(early, written, spec).and_then(|head| head.ok_or_else(unexpected_task));
         return head.map_err(|error| broken(Reached::Sent, &error));
     }
     let due = timers.head_due();
@@ -97,7 +97,7 @@ async fn send_h1(
             Err(_) => return Err(timed_out(Reached::Sent)),
             Ok(task) => task.map_err(|error| broken(Reached::Sent, &error))?,
         };
-        let head = head_of(task, Written::Whole);
+        let head = head_of(task, Written::Whole, spec);
         if let Some(head) = head.map_err(|error| broken(Reached::Sent, &error))? {
             return Ok(head);
         }
@@ -178,8 +178,15 @@ async fn late_head(session: &mut Http1) -> Option<HttpTask> {
 }
 
 /// The head in a task; `None` for an interim one (1xx), which is not passed on.
-fn head_of(task: HttpTask, written: Written) -> Result<Option<Head>> {
+fn head_of(task: HttpTask, written: Written, spec: &AttemptSpec) -> Result<Option<Head>> {
     match task {
+        HttpTask::Header(header, ended) if spec.is_handshake() && header.status == 101 => {
+            Ok(Some(Head {
+                header: *header,
+                ended,
+                written,
+            }))
+        }
         HttpTask::Header(header, _) if is_interim(&header) => Ok(None),
         HttpTask::Header(header, ended) => Ok(Some(Head {
             header: *header,

@@ -5,6 +5,7 @@ pub mod client;
 pub mod frames;
 pub mod process;
 pub mod raw;
+pub mod socket;
 pub mod stage;
 pub mod tls;
 
