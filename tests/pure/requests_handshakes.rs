@@ -201,8 +201,10 @@ fn an_empty_403_of_an_edge_blames_no_key() {
     );
     assert_eq!((edge.scope, edge.status), (Scope::Candidate, 502));
     let body = br#"{"error":{"message":"No.","type":"x","param":null,"code":null}}"#;
+    // Without the mark it stays a 403, whoever sent it.
+    let bare = judged(403, &[], b"");
+    assert_eq!((bare.class, bare.status), (Class::Ambiguous, 403));
     for near in [
-        judged(403, &[], b""),
         judged(
             403,
             &[("cf-ray", "x"), ("content-type", "application/json")],
