@@ -5,8 +5,10 @@
 //!   New ───────────────▶ Selected ────────▶ Sending ─────────────────┐
 //!                           ▲   Begin         Send                   │
 //!                           │                                        ▼
-//!                           │  next target, same target          decide()
+//!                           │  next target, next key, same key   decide()
 //!                           ├──────────────────────────────────────┤
+//!                           │       WaitElapsed                    │ own retry
+//!                           ├───────────────────────────────── Pausing
 //!                           │                                      │ round over, second round permitted
 //!                           │       WaitElapsed                    ▼
 //!                           └───────────────────────────────── Waiting
