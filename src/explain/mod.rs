@@ -118,6 +118,11 @@ pub fn explain(snapshot: &Snapshot, request: &Request<'_>) -> Result<Explanation
         return Err(Unexplained::UnknownModel { model, nearest });
     };
     let asked = ask::read(snapshot, route, request)?;
+    let of_handshake = asked
+        .api
+        .is_socket()
+        .then(|| planning::for_handshake(route));
+    let route = of_handshake.as_ref().unwrap_or(route);
     let verdicts = planning::judge(snapshot, route, asked.api, asked.verb);
     let (candidates, excluded) = places::places(snapshot, route, &asked, &verdicts);
     let reach = places::reach(route, &asked, candidates.len());

@@ -35,4 +35,5 @@ mod streams;
 mod support;
 mod telemetry;
 mod upgrades;
+mod upgrades_refused;
 mod world;

@@ -306,6 +306,17 @@ fn the_worst_case_counts_what_can_happen() {
     sends("", "own-x", 6);
 }
 
+/// A refused handshake has run nothing: a 5xx moves on without the opt-in that other requests need.
+#[test]
+fn a_refused_handshake_moves_on() {
+    // R-F1
+    let asked = PLAIN.api(Api::OpenaiRealtime);
+    let json = explained("", asked);
+    let moves = json["moves"].as_array().unwrap();
+    let found = moves.iter().find(|entry| entry["failure"] == "http_5xx");
+    assert_eq!(found.unwrap()["then"], "next_target");
+}
+
 #[test]
 fn what_follows_a_failure_is_what_is_decided() {
     // R-F1 R-F2 R-F7 R-K2
