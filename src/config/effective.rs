@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::units::{show_size, show_span};
+use crate::policy::identity::Identity;
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::Route;
 use crate::policy::routing::{Fallback, OnDisconnect, Routing};
@@ -115,6 +116,16 @@ fn provider(provider: &Provider) -> Value {
         );
         let auth = if azure.bearer { "bearer" } else { "api_key" };
         view.insert("auth".to_owned(), auth.into());
+    }
+    if let (Value::Object(view), Identity::Aws(aws)) = (&mut view, &provider.identity) {
+        let shown = json!({
+            "region": *aws.region,
+            "access_key_id": REDACTED,
+            "secret_access_key": REDACTED,
+            "session_token": aws.session_token.as_ref().map(|_| REDACTED),
+            "source": aws.source.phrase(),
+        });
+        view.insert("aws".to_owned(), shown);
     }
     view
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::identity::Identity;
 use super::secret::Secret;
 use crate::core::api::ApiSet;
 
@@ -29,6 +30,8 @@ pub struct Provider {
     pub timeouts: Timeouts,
     /// Whether HTTP/2 may be negotiated (TLS) or is spoken with prior knowledge (cleartext).
     pub http2: bool,
+    /// How requests are authenticated.
+    pub identity: Identity,
     /// Credentials, in order of preference. May be empty for servers without authentication.
     pub keys: Vec<Key>,
     /// The scripted provider embedded in this process that answers instead of `base`, as YAML text.

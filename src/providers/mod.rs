@@ -22,6 +22,7 @@ pub mod request_style;
 pub mod scan;
 mod scan_rules;
 mod scan_token;
+pub mod signing;
 pub mod sigv4;
 mod timestamp;
 

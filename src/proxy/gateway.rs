@@ -23,6 +23,7 @@ use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
 use crate::executor::plan::Plan;
 use crate::policy::buffered::BufferedBytes;
+use crate::policy::identity::Identity;
 use crate::policy::route::Route;
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
@@ -30,11 +31,12 @@ use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{
-    Prepared as HeaderParts, handshake_headers, request_headers,
+    AuthScheme, Prepared as HeaderParts, handshake_headers, request_headers,
 };
 use crate::providers::planning;
 use crate::providers::request_style::{auth_scheme, target_path};
 use crate::providers::scan::{self, Scan};
+use crate::providers::signing::{Unsigned, add_signature};
 
 /// Everything that requests share.
 pub struct Gateway {
@@ -69,7 +71,7 @@ impl Gateway {
             let read = upgrade::read(self, session, asked)?;
             return self.begin(config, read, session.req_header(), who, ctx);
         }
-        // A Gemini path names the model: an unknown one is refused before the body is read.
+        // A path of Gemini or Bedrock names the model: an unknown one is refused before the body is read.
         if let Some(model) = &asked.path_model {
             find_route(&config, model).map_err(|refused| Refused {
                 unread: true,
@@ -163,7 +165,7 @@ impl Gateway {
         let headers = &header.headers;
         let plan = Plan {
             candidates: planning::candidates(&config.snapshot, &route, asked.api, asked.verb),
-            binding: planning::binding(&scan, &model),
+            binding: planning::binding(&scan, &model, |name| headers.contains_key(name)),
             caller_retry: caller_retry(|name| value(headers, name)),
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
             deadline: deadline(&route, headers, who.started),
@@ -242,13 +244,17 @@ impl Gateway {
                 version: operation.version,
                 base_path: &provider.provider.base.path,
                 model,
+                stream: operation.traits.stream,
                 query: operation.query.as_deref(),
             },
         );
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
-            auth: auth_scheme(provider.adapter, &provider.provider.azure),
+            auth: match provider.provider.identity {
+                Identity::Keys => auth_scheme(provider.adapter, &provider.provider.azure),
+                Identity::Aws(_) => AuthScheme::None,
+            },
             secret: provider.provider.keys.get(begin.key).map(|key| &key.secret),
             content_length: body.len(),
         };
@@ -261,6 +267,18 @@ impl Gateway {
         } else {
             (request_headers(headers, &parts), peer)
         };
+        let headers = headers.and_then(|mut headers| {
+            if let Identity::Aws(who) = &provider.provider.identity {
+                let unsigned = Unsigned {
+                    path: &path,
+                    authority: &provider.provider.base.authority,
+                    body: &body,
+                };
+                let now = self.around.clock.wall();
+                add_signature(&mut headers, &unsigned, who, now)?;
+            }
+            Ok(headers)
+        });
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
             .ok()?;

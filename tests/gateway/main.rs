@@ -10,6 +10,7 @@
 mod admin;
 mod bodies;
 mod cli;
+mod clouds;
 mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;

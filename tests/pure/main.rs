@@ -36,6 +36,7 @@ mod providers_near_misses;
 mod providers_properties;
 mod providers_streams;
 mod providers_support;
+mod requests_bedrock;
 mod requests_bytes;
 mod requests_errors;
 mod requests_form_properties;

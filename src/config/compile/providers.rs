@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Compiler;
+use super::identity::Told;
 use crate::config::address::{is_loopback_host, parse_base_url};
 use crate::config::keys::ADAPTERS;
 use crate::config::node::Value;
@@ -43,7 +44,12 @@ impl Compiler<'_> {
 
     fn provider(&mut self, name: &str, map: &Map<'_>) -> Option<Provider> {
         let adapter = self.adapter(map);
-        let place = self.place(map, adapter.map(|(adapter, _)| adapter));
+        let found = self.identity(map, adapter.map(|(adapter, _)| adapter));
+        let told = match &found {
+            Some(found) => found.told.clone(),
+            None => Told::Refused,
+        };
+        let place = self.place(map, adapter.map(|(adapter, _)| adapter), told);
         let azure = self.azure(map, adapter.map(|(adapter, _)| adapter));
         let (ownership, retry) = self.retry(map);
         let keys = self.keys(map);
@@ -54,6 +60,7 @@ impl Compiler<'_> {
         let timeouts = map.map("timeouts");
         let (adapter, speaks) = adapter?;
         let Place { base, mock } = place?;
+        let identity = found?.identity;
         self.warn_about_keys(map, &base, mock.is_some());
         Some(Provider {
             name: name.into(),
@@ -72,6 +79,7 @@ impl Compiler<'_> {
             http2: map.flag("http2").unwrap_or(base.tls),
             base,
             azure,
+            identity,
             keys,
             mock,
             ca: ca.map(Arc::from),
@@ -124,7 +132,8 @@ impl Compiler<'_> {
         }
     }
 
-    fn place(&mut self, map: &Map<'_>, adapter: Option<&'static str>) -> Option<Place> {
+    /// `told` is the address that other settings of the provider tell.
+    fn place(&mut self, map: &Map<'_>, adapter: Option<&'static str>, told: Told) -> Option<Place> {
         let mock = match map.has("mock") {
             true => Some(self.mock(map)?),
             false => None,
@@ -134,10 +143,13 @@ impl Compiler<'_> {
             let base = mock_base();
             return Some(Place { base, mock });
         }
-        let url = match given {
-            Some(url) => url,
-            None if map.has("base_url") => return None,
-            None => {
+        let url = match (given, &told) {
+            (Some(url), _) => url,
+            (None, _) if map.has("base_url") => return None,
+            (None, Told::Url(told)) => told,
+            // What would have told it was refused already.
+            (None, Told::Refused) => return None,
+            (None, Told::Nothing) => {
                 let adapter = adapter?;
                 let Some(url) = self.catalog.default_base_url(adapter) else {
                     let message = format!(

@@ -37,6 +37,12 @@ pub(super) static PROVIDER: Shape = shape(
             Word(preset::AZURE_AUTH),
             "azure_openai only: what the key is.",
         ),
+        optional(
+            "aws",
+            Kind::Mapping(&AWS),
+            "keys are sent as API keys",
+            "bedrock only: the region, and what signs requests where there are no `keys`. An empty mapping takes everything from the usual environment.",
+        ),
         defaulted(
             "ownership",
             Kind::Choice(OWNERSHIP),
@@ -95,6 +101,36 @@ const AZURE_AUTH: &[Choice] = &[
         "A token of Entra ID, sent as authorization. Nothing renews it here.",
     ),
 ];
+
+static AWS: Shape = shape(
+    "An identity of AWS. Without an access key here and without `keys`: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else the profile AWS_PROFILE of the shared credentials file. Instance metadata, single sign-on and assumed roles are not asked.",
+    &[
+        optional(
+            "region",
+            Kind::Text(Text::Name),
+            "AWS_REGION, else AWS_DEFAULT_REGION",
+            "The region of signatures, and of the runtime's address unless `base_url` is set.",
+        ),
+        optional(
+            "access_key_id",
+            Kind::Mapping(&SECRET),
+            "the usual environment",
+            "The public half of an access key.",
+        ),
+        optional(
+            "secret_access_key",
+            Kind::Mapping(&SECRET),
+            "the usual environment",
+            "The secret half.",
+        ),
+        optional(
+            "session_token",
+            Kind::Mapping(&SECRET),
+            "the access key needs none",
+            "The token that goes with temporary credentials. Nothing renews them here; a reload reads them again.",
+        ),
+    ],
+);
 
 const OWNERSHIP: &[Choice] = &[
     choice(

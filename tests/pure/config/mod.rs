@@ -1,6 +1,7 @@
 //! The configuration, from text to snapshot.
 
 mod accepted;
+mod aws;
 mod azure;
 mod files;
 mod never;
@@ -80,12 +81,13 @@ const COMPATIBLE: &[Api] = &[
 ];
 const ANTHROPIC: &[Api] = &[Api::AnthropicMessages, Api::AnthropicCountTokens];
 
-const ADAPTERS: [(&str, &[Api], Option<&str>); 5] = [
+const ADAPTERS: [(&str, &[Api], Option<&str>); 6] = [
     ("openai", OPENAI, Some("https://api.openai.com")),
     ("anthropic", ANTHROPIC, Some("https://api.anthropic.com")),
     ("vllm", OPENAI, None),
     ("azure_openai", OPENAI, None),
     ("openai_compatible", COMPATIBLE, None),
+    ("bedrock", &[Api::OpenaiChat, Api::BedrockConverse], None),
 ];
 
 impl AdapterCatalog for FakeCatalog {
