@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::units::{show_size, show_span};
-use crate::policy::identity::Identity;
+use crate::policy::identity::{Grant, Identity};
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::Route;
 use crate::policy::routing::{Fallback, OnDisconnect, Routing};
@@ -116,6 +116,16 @@ fn provider(provider: &Provider) -> Value {
         );
         let auth = if azure.bearer { "bearer" } else { "api_key" };
         view.insert("auth".to_owned(), auth.into());
+    }
+    if let (Value::Object(view), Identity::Exchanged(exchange)) = (&mut view, &provider.identity) {
+        let Grant::ServiceAccount {
+            email, audience, ..
+        } = &exchange.grant;
+        let shown = json!({
+            "service_account": { "email": **email, "private_key": REDACTED },
+            "token_uri": **audience,
+        });
+        view.insert("gcp".to_owned(), shown);
     }
     if let (Value::Object(view), Identity::Aws(aws)) = (&mut view, &provider.identity) {
         let shown = json!({

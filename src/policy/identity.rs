@@ -1,9 +1,10 @@
-//! What a provider is shown in place of a key: an identity that signs.
+//! What a provider is shown in place of a key: a signature, or a token that is exchanged for something that lasts.
 //!
-//! Not here: how a signature is made (`providers::sigv4`) and where the configuration finds the parts.
+//! Not here: how a signature is made (`providers::sigv4`), tokens themselves (`proxy::credentials`), and where the configuration finds the parts.
 
 use std::sync::Arc;
 
+use super::provider::BaseUrl;
 use super::secret::Secret;
 
 /// How requests to a provider are authenticated.
@@ -13,6 +14,8 @@ pub enum Identity {
     Keys,
     /// By a signature of AWS over each request.
     Aws(AwsIdentity),
+    /// By a token that lives for a while and is exchanged ahead of need.
+    Exchanged(Exchange),
 }
 
 /// An identity of AWS that does not expire by itself, or whose renewal is the operator's.
@@ -28,6 +31,31 @@ pub struct AwsIdentity {
     pub session_token: Option<Secret>,
     /// Where it was found, for people.
     pub source: Source,
+}
+
+/// How a token is had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// Where; its path is the whole path.
+    pub endpoint: BaseUrl,
+    /// For what.
+    pub grant: Grant,
+}
+
+/// What is given for a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Grant {
+    /// A service account of Google: an assertion that its key signs.
+    ServiceAccount {
+        /// Its name.
+        email: Arc<str>,
+        /// The name of its key.
+        key_id: Option<Arc<str>>,
+        /// The key, as PEM.
+        private_key: Secret,
+        /// Whom the assertion is for: the endpoint as the account names it.
+        audience: Arc<str>,
+    },
 }
 
 /// Where a credential was found.
@@ -62,6 +90,11 @@ impl Identity {
                 aws.region,
                 aws.source.phrase()
             )),
+            Identity::Exchanged(exchange) => Some(match &exchange.grant {
+                Grant::ServiceAccount { email, .. } => {
+                    format!("token of the service account {email}")
+                }
+            }),
         }
     }
 }

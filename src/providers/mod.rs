@@ -13,6 +13,7 @@ pub mod envelope;
 mod form_header;
 pub mod handshake;
 pub mod inbound;
+pub mod jwt;
 pub mod models_list;
 pub mod multipart;
 pub mod outbound;
@@ -25,6 +26,7 @@ mod scan_token;
 pub mod signing;
 pub mod sigv4;
 mod timestamp;
+pub mod token;
 
 // Answers.
 pub mod adapter;

@@ -14,7 +14,7 @@ use super::body::{self, BodyBounds, BodyError, HeldBody};
 use super::ctx::{Operation, RequestCtx, Requester};
 use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
-use super::prepared::Prepared;
+use super::prepared::{NoToken, Prepared};
 use super::refuse::Refused;
 use super::upgrade;
 use super::upstream::AttemptSpec;
@@ -222,7 +222,7 @@ impl Gateway {
             .await
     }
 
-    /// Prepares a fresh request for a candidate. `None` when its credential cannot be carried by a header.
+    /// Prepares a fresh request for a candidate. `None` when there is no credential for it, or none that a header can carry.
     pub fn prepare(
         &self,
         operation: &Operation,
@@ -248,14 +248,23 @@ impl Gateway {
                 query: operation.query.as_deref(),
             },
         );
+        let token = provider.token();
+        let token = token
+            .inspect_err(|NoToken| log::debug!("provider {}: no token", provider.provider.name))
+            .ok()?;
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
             auth: match provider.provider.identity {
-                Identity::Keys => auth_scheme(provider.adapter, &provider.provider.azure),
+                Identity::Keys | Identity::Exchanged(_) => {
+                    auth_scheme(provider.adapter, &provider.provider.azure)
+                }
                 Identity::Aws(_) => AuthScheme::None,
             },
-            secret: provider.provider.keys.get(begin.key).map(|key| &key.secret),
+            secret: match &token {
+                Some(token) => Some(token),
+                None => provider.provider.keys.get(begin.key).map(|key| &key.secret),
+            },
             content_length: body.len(),
         };
         let headers = client

@@ -35,5 +35,6 @@ mod scenarios;
 mod streams;
 mod support;
 mod telemetry;
+mod tokens;
 mod upgrades;
 mod world;

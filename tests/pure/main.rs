@@ -49,6 +49,7 @@ mod requests_scan;
 mod requests_signed;
 mod requests_state;
 mod requests_styles;
+mod requests_tokens;
 mod scenarios;
 mod simulation;
 mod support;

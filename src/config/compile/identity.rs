@@ -1,4 +1,4 @@
-//! What signs in place of a key: `aws`.
+//! What stands in for a key: `aws`.
 //!
 //! Not here: signing. An identity is looked up when the configuration is read, so a reload finds a changed one. Instance metadata,
 //! single sign-on and assumed roles are not asked: that takes requests, and renewals between them.
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Compiler;
+use super::google::VERTEX;
 use crate::config::reader::Map;
 use crate::config::secret;
 use crate::policy::identity::{AwsIdentity, Identity, Source};
@@ -18,6 +19,8 @@ const BEDROCK: &str = "bedrock";
 pub(super) struct Found {
     pub identity: Identity,
     pub told: Told,
+    /// The path of an address that has none.
+    pub path: Option<String>,
 }
 
 /// What settings beside `base_url` tell of the provider's address.
@@ -29,10 +32,11 @@ pub(super) enum Told {
 }
 
 impl Found {
-    fn keys() -> Found {
+    pub fn keys() -> Found {
         Found {
             identity: Identity::Keys,
             told: Told::Nothing,
+            path: None,
         }
     }
 }
@@ -45,6 +49,12 @@ impl Compiler<'_> {
         adapter: Option<&'static str>,
     ) -> Option<Found> {
         self.only_of(map, adapter, "aws", BEDROCK);
+        self.only_of(map, adapter, "gcp", VERTEX);
+        if adapter == Some(VERTEX)
+            && let Some(gcp) = map.given_map("gcp")
+        {
+            return self.gcp(map, &gcp);
+        }
         match map.given_map("aws") {
             Some(aws) if adapter == Some(BEDROCK) => self.aws(map, &aws),
             Some(_) | None => Some(Found::keys()),
@@ -99,7 +109,12 @@ impl Compiler<'_> {
                 }
             },
         };
-        Some(Found { identity, told })
+        let path = None;
+        Some(Found {
+            identity,
+            told,
+            path,
+        })
     }
 
     fn region(&mut self, aws: &Map<'_>) -> Option<Arc<str>> {
@@ -191,7 +206,7 @@ impl Compiler<'_> {
     }
 
     /// A variable that holds something a header can carry.
-    fn variable(&self, name: &str) -> Option<String> {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
         let text = self.env.var(name)?;
         let text = text.trim();
         is_plain(text).then(|| text.to_owned())

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Compiler;
-use super::identity::Told;
+use super::identity::{Found, Told};
 use crate::config::address::{is_loopback_host, parse_base_url};
 use crate::config::keys::ADAPTERS;
 use crate::config::node::Value;
@@ -59,8 +59,11 @@ impl Compiler<'_> {
             .and_then(|file| self.read_pem(&map.at("ca"), file, "CERTIFICATE"));
         let timeouts = map.map("timeouts");
         let (adapter, speaks) = adapter?;
-        let Place { base, mock } = place?;
-        let identity = found?.identity;
+        let Place { mut base, mock } = place?;
+        let Found { identity, path, .. } = found?;
+        if let Some(path) = path.filter(|_| base.path.is_empty()) {
+            base.path = path.into();
+        }
         self.warn_about_keys(map, &base, mock.is_some());
         Some(Provider {
             name: name.into(),

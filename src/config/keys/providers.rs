@@ -43,6 +43,12 @@ pub(super) static PROVIDER: Shape = shape(
             "keys are sent as API keys",
             "bedrock only: the region, and what signs requests where there are no `keys`. An empty mapping takes everything from the usual environment.",
         ),
+        optional(
+            "gcp",
+            Kind::Mapping(&GCP),
+            "keys are sent as access tokens, which nothing renews, and `base_url` names project and location",
+            "vertex only: the project, and the service account whose tokens are sent. They are renewed ahead.",
+        ),
         defaulted(
             "ownership",
             Kind::Choice(OWNERSHIP),
@@ -128,6 +134,29 @@ static AWS: Shape = shape(
             Kind::Mapping(&SECRET),
             "the access key needs none",
             "The token that goes with temporary credentials. Nothing renews them here; a reload reads them again.",
+        ),
+    ],
+);
+
+static GCP: Shape = shape(
+    "A project of Google Cloud and a service account. The metadata server and users' own credentials are not asked.",
+    &[
+        required(
+            "location",
+            Kind::Text(Text::Name),
+            "The location of the models, such as europe-west1 or global.",
+        ),
+        optional(
+            "project",
+            Kind::Text(Text::Name),
+            "the service account's own project",
+            "The project that is charged.",
+        ),
+        optional(
+            "service_account",
+            Kind::Mapping(&SECRET),
+            "the file that GOOGLE_APPLICATION_CREDENTIALS names, unless there are `keys`",
+            "The JSON file of a service account's key, in one piece. Tokens come from its token_uri.",
         ),
     ],
 );

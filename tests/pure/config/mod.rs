@@ -4,6 +4,7 @@ mod accepted;
 mod aws;
 mod azure;
 mod files;
+mod google;
 mod never;
 mod refused;
 mod refused_routing;
@@ -81,12 +82,13 @@ const COMPATIBLE: &[Api] = &[
 ];
 const ANTHROPIC: &[Api] = &[Api::AnthropicMessages, Api::AnthropicCountTokens];
 
-const ADAPTERS: [(&str, &[Api], Option<&str>); 6] = [
+const ADAPTERS: [(&str, &[Api], Option<&str>); 7] = [
     ("openai", OPENAI, Some("https://api.openai.com")),
     ("anthropic", ANTHROPIC, Some("https://api.anthropic.com")),
     ("vllm", OPENAI, None),
     ("azure_openai", OPENAI, None),
     ("openai_compatible", COMPATIBLE, None),
+    ("vertex", &[Api::OpenaiChat, Api::Gemini], None),
     ("bedrock", &[Api::OpenaiChat, Api::BedrockConverse], None),
 ];
 
