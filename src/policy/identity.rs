@@ -56,6 +56,13 @@ pub enum Grant {
         /// Whom the assertion is for: the endpoint as the account names it.
         audience: Arc<str>,
     },
+    /// A lasting token of GitHub, for a short-lived one of Copilot.
+    Copilot {
+        /// The lasting token.
+        token: Secret,
+        /// Who asks.
+        editor_version: Arc<str>,
+    },
 }
 
 /// Where a credential was found.
@@ -93,6 +100,10 @@ impl Identity {
             Identity::Exchanged(exchange) => Some(match &exchange.grant {
                 Grant::ServiceAccount { email, .. } => {
                     format!("token of the service account {email}")
+                }
+                Grant::Copilot { .. } => {
+                    let host = &exchange.endpoint.authority;
+                    format!("short-lived token, exchanged at {host}")
                 }
             }),
         }

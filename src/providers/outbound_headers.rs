@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::handshake;
 use crate::core::api::{Api, Family};
+use crate::policy::provider::OwnHeader;
 use crate::policy::secret::Secret;
 
 /// Client headers that pass. Real clients send under ten of the allow-listed.
@@ -99,6 +100,20 @@ pub fn handshake_headers(
     headers.push((X_REQUEST_ID, id));
     headers.extend(credential(prepared.auth, prepared.secret)?);
     Ok(headers)
+}
+
+/// Adds the headers of the configuration, in place of any that a client sent under their names.
+pub fn add_own(
+    headers: &mut Vec<(HeaderName, HeaderValue)>,
+    own: &[OwnHeader],
+) -> Result<(), HeaderError> {
+    for header in own {
+        let name = HeaderName::from_static(header.name);
+        let value = HeaderValue::from_str(&header.value).map_err(|_| HeaderError::Secret)?;
+        headers.retain(|(known, _)| *known != name);
+        headers.push((name, value));
+    }
+    Ok(())
 }
 
 /// The client's headers that pass. Values that are too long or have control characters are dropped.

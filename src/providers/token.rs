@@ -94,11 +94,23 @@ pub fn ask(grant: &Grant, now: WallTime) -> Result<Ask, TokenError> {
                 body: Secret::new(body),
             })
         }
+        Grant::Copilot {
+            token,
+            editor_version,
+        } => {
+            let lasting = Secret::new(format!("token {}", token.expose()));
+            let editor = Secret::new(&**editor_version);
+            Ok(Ask {
+                method: "GET",
+                headers: vec![("authorization", lasting), ("editor-version", editor)],
+                body: Secret::new(""),
+            })
+        }
     }
 }
 
 /// The token in an answer.
-pub fn read(grant: &Grant, status: u16, body: &[u8], _now: WallTime) -> Result<Token, TokenError> {
+pub fn read(grant: &Grant, status: u16, body: &[u8], now: WallTime) -> Result<Token, TokenError> {
     let body = serde_json::from_slice::<Value>(body).unwrap_or(Value::Null);
     if !(200..300).contains(&status) {
         let code = text_at(&body, &["error"])
@@ -115,6 +127,12 @@ pub fn read(grant: &Grant, status: u16, body: &[u8], _now: WallTime) -> Result<T
                 lifetime,
                 "expires_in",
             )
+        }
+        Grant::Copilot { .. } => {
+            let now = u64::try_from(now.unix_micros() / 1_000_000).unwrap_or(0);
+            let ends = body.get("expires_at").and_then(Value::as_u64);
+            let lifetime = ends.map(|ends| ends.saturating_sub(now));
+            made(text_at(&body, &["token"]), "token", lifetime, "expires_at")
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::RequestHeader;
@@ -24,6 +25,7 @@ use crate::executor::event::Event;
 use crate::executor::plan::Plan;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::identity::Identity;
+use crate::policy::provider::Provider;
 use crate::policy::route::Route;
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
@@ -31,12 +33,14 @@ use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{
-    AuthScheme, Prepared as HeaderParts, handshake_headers, request_headers,
+    HeaderError, Prepared as HeaderParts, add_own, handshake_headers, request_headers,
 };
 use crate::providers::planning;
-use crate::providers::request_style::{auth_scheme, target_path};
+use crate::providers::request_style::target_path;
 use crate::providers::scan::{self, Scan};
 use crate::providers::signing::{Unsigned, add_signature};
+
+type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Everything that requests share.
 pub struct Gateway {
@@ -255,12 +259,7 @@ impl Gateway {
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
-            auth: match provider.provider.identity {
-                Identity::Keys | Identity::Exchanged(_) => {
-                    auth_scheme(provider.adapter, &provider.provider.azure)
-                }
-                Identity::Aws(_) => AuthScheme::None,
-            },
+            auth: provider.auth(),
             secret: match &token {
                 Some(token) => Some(token),
                 None => provider.provider.keys.get(begin.key).map(|key| &key.secret),
@@ -276,18 +275,13 @@ impl Gateway {
         } else {
             (request_headers(headers, &parts), peer)
         };
-        let headers = headers.and_then(|mut headers| {
-            if let Identity::Aws(who) = &provider.provider.identity {
-                let unsigned = Unsigned {
-                    path: &path,
-                    authority: &provider.provider.base.authority,
-                    body: &body,
-                };
-                let now = self.around.clock.wall();
-                add_signature(&mut headers, &unsigned, who, now)?;
-            }
-            Ok(headers)
-        });
+        let unsigned = Unsigned {
+            path: &path,
+            authority: &provider.provider.base.authority,
+            body: &body,
+        };
+        let headers =
+            headers.and_then(|headers| self.complete(headers, &provider.provider, &unsigned));
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
             .ok()?;
@@ -301,6 +295,20 @@ impl Gateway {
             traits: operation.traits,
             deadline: operation.deadline,
         })
+    }
+
+    /// Adds what the configuration says of the provider: its own headers, and its signature.
+    fn complete(
+        &self,
+        mut headers: Headers,
+        provider: &Provider,
+        unsigned: &Unsigned<'_>,
+    ) -> Result<Headers, HeaderError> {
+        add_own(&mut headers, &provider.own_headers)?;
+        if let Identity::Aws(who) = &provider.identity {
+            add_signature(&mut headers, unsigned, who, self.around.clock.wall())?;
+        }
+        Ok(headers)
     }
 }
 

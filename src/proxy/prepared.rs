@@ -20,7 +20,9 @@ use crate::policy::provider::Provider;
 use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
 use crate::providers::adapter::Adapter;
+use crate::providers::outbound_headers::AuthScheme;
 use crate::providers::registry;
+use crate::providers::request_style::auth_scheme;
 
 /// How long an idle upstream connection is kept. Below the 60 s after which many load balancers drop one silently.
 const UPSTREAM_IDLE_MAX: Duration = Duration::from_secs(50);
@@ -125,6 +127,16 @@ impl Prepared {
 }
 
 impl PreparedProvider {
+    /// Where a credential goes. A signature is made later, over the request.
+    pub fn auth(&self) -> AuthScheme {
+        match self.provider.identity {
+            Identity::Keys | Identity::Exchanged(_) => {
+                auth_scheme(self.adapter, &self.provider.azure)
+            }
+            Identity::Aws(_) => AuthScheme::None,
+        }
+    }
+
     /// The token in force. `Err` when tokens are shown to the provider and there is none.
     pub fn token(&self) -> Result<Option<Secret>, NoToken> {
         match &self.tokens {

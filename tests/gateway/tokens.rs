@@ -1,4 +1,4 @@
-//! Tokens that are exchanged ahead: for Vertex by a service account.
+//! Tokens that are exchanged ahead: for Vertex by a service account, for Copilot by a lasting token.
 
 use std::sync::{Arc, Mutex};
 
@@ -209,5 +209,61 @@ async fn a_reload_keeps_tokens_and_an_old_source_ends() {
     reloaded("me@p.iam", "you@p.iam");
     rondo.app.reload().await;
     assert_eq!(endpoint.requests(), 2, "another account, another token");
+    rondo.assert_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copilot_sees_short_lived_tokens_and_who_asks() {
+    // R-X2
+    let (target, asked) = answering(&good()).await;
+    let ends = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let ends = ends.unwrap().as_secs() + 1800;
+    let short = json!({ "token": "tid=1;sku=x", "expires_at": ends, "refresh_in": 1500 });
+    let (endpoint, exchanged) = answering(&[(200, short.to_string())]).await;
+    let yaml = format!(
+        "
+providers:
+  copilot:
+    adapter: copilot
+    base_url: \"http://{}\"
+    copilot: {{ token: {{ literal: gho_lasting }}, token_url: \"http://{}/t\" }}
+routes:
+  - {{ name: m, models: [m], targets: [{{ name: first, provider: copilot }}] }}
+",
+        target.addr, endpoint.addr
+    );
+    let rondo = Rondo::start(&yaml).await;
+    let mut request = chat("m");
+    let claims = http::HeaderValue::from_static("of-client");
+    request
+        .headers_mut()
+        .insert("copilot-integration-id", claims);
+    assert_eq!(call(rondo.addr, request).await.status, 200);
+    let exchange = exchanged.lock().unwrap().remove(0);
+    assert!(
+        exchange.head.starts_with("GET /t HTTP/1.1\r\n"),
+        "{exchange:?}"
+    );
+    let head = exchange.head.to_lowercase();
+    assert!(
+        head.contains("authorization: token gho_lasting\r\n"),
+        "{head}"
+    );
+    assert!(head.contains("editor-version: rondo/"), "{head}");
+    let head = asked.lock().unwrap().remove(0).head.to_lowercase();
+    assert!(head.starts_with("post /chat/completions "), "{head}");
+    assert!(
+        head.contains("authorization: bearer tid=1;sku=x\r\n"),
+        "{head}"
+    );
+    assert!(head.contains("editor-version: rondo/"), "{head}");
+    assert!(
+        head.contains("copilot-integration-id: vscode-chat\r\n"),
+        "{head}"
+    );
+    assert!(
+        !head.contains("gho_") && !head.contains("of-client"),
+        "{head}"
+    );
     rondo.assert_quiet().await;
 }

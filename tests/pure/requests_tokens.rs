@@ -174,3 +174,52 @@ fn the_next_token_is_asked_for_before_the_end() {
         Duration::from_millis(750)
     );
 }
+
+#[test]
+fn a_lasting_token_becomes_a_short_lived_one() {
+    let grant = Grant::Copilot {
+        token: Secret::new("gho_lasting"),
+        editor_version: "rondo/1".into(),
+    };
+    let asked = ask(&grant, NOW).unwrap();
+    assert_eq!((asked.method, asked.body.expose()), ("GET", ""));
+    let headers: Vec<_> = asked
+        .headers
+        .iter()
+        .map(|(name, value)| (*name, value.expose()))
+        .collect();
+    assert_eq!(
+        headers,
+        [
+            ("authorization", "token gho_lasting"),
+            ("editor-version", "rondo/1")
+        ]
+    );
+    assert!(!format!("{asked:?}{grant:?}").contains("gho_"));
+    let good = r#"{"token":"tid=1;exp=2:mac","expires_at":1767227400,"refresh_in":1500}"#;
+    let wanted = ("tid=1;exp=2:mac".to_owned(), Duration::from_secs(1800));
+    assert_eq!(answer(&grant, 200, good), Ok(wanted));
+    let cases = [
+        (
+            200,
+            r#"{"token":"x","expires_at":1767225600}"#,
+            "the endpoint's answer has no usable expires_at",
+        ),
+        (
+            200,
+            r#"{"expires_at":1767227400}"#,
+            "the endpoint's answer has no usable token",
+        ),
+        (
+            401,
+            r#"{"message":"Bad credentials"}"#,
+            "the endpoint answered 401",
+        ),
+    ];
+    for (status, body, wanted) in cases {
+        assert_eq!(
+            answer(&grant, status, body).unwrap_err().to_string(),
+            wanted
+        );
+    }
+}

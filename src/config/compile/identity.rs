@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Compiler;
+use super::github::COPILOT;
 use super::google::VERTEX;
 use crate::config::reader::Map;
 use crate::config::secret;
@@ -50,6 +51,12 @@ impl Compiler<'_> {
     ) -> Option<Found> {
         self.only_of(map, adapter, "aws", BEDROCK);
         self.only_of(map, adapter, "gcp", VERTEX);
+        self.only_of(map, adapter, "copilot", COPILOT);
+        if adapter == Some(COPILOT)
+            && let Some(copilot) = map.given_map("copilot")
+        {
+            return self.copilot(map, &copilot);
+        }
         if adapter == Some(VERTEX)
             && let Some(gcp) = map.given_map("gcp")
         {

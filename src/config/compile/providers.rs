@@ -12,6 +12,7 @@ use crate::config::problem::{Spot, clip, nearest};
 use crate::config::reader::Map;
 use crate::config::secret;
 use crate::core::api::ApiSet;
+use crate::policy::identity::Identity;
 use crate::policy::provider::{
     Azure, BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
 };
@@ -44,6 +45,7 @@ impl Compiler<'_> {
 
     fn provider(&mut self, name: &str, map: &Map<'_>) -> Option<Provider> {
         let adapter = self.adapter(map);
+        let own_headers = self.own_headers(map, adapter.map(|(adapter, _)| adapter));
         let found = self.identity(map, adapter.map(|(adapter, _)| adapter));
         let told = match &found {
             Some(found) => found.told.clone(),
@@ -64,7 +66,11 @@ impl Compiler<'_> {
         if let Some(path) = path.filter(|_| base.path.is_empty()) {
             base.path = path.into();
         }
-        self.warn_about_keys(map, &base, mock.is_some());
+        let is_mock = mock.is_some();
+        let shows_token = matches!(identity, Identity::Exchanged(_));
+        if !is_mock && (shows_token || !map.maps("keys").is_empty()) {
+            self.warn_about_keys(map, &base);
+        }
         Some(Provider {
             name: name.into(),
             adapter,
@@ -83,6 +89,7 @@ impl Compiler<'_> {
             base,
             azure,
             identity,
+            own_headers: own_headers?,
             keys,
             mock,
             ca: ca.map(Arc::from),
@@ -286,10 +293,7 @@ impl Compiler<'_> {
         statuses.into_iter().collect()
     }
 
-    fn warn_about_keys(&mut self, map: &Map<'_>, base: &BaseUrl, is_mock: bool) {
-        if is_mock || !map.has("keys") || map.maps("keys").is_empty() {
-            return;
-        }
+    fn warn_about_keys(&mut self, map: &Map<'_>, base: &BaseUrl) {
         if !base.tls && !is_loopback_host(&base.host) {
             self.report.warn(
                 &map.at("base_url"),

@@ -49,6 +49,12 @@ pub(super) static PROVIDER: Shape = shape(
             "keys are sent as access tokens, which nothing renews, and `base_url` names project and location",
             "vertex only: the project, and the service account whose tokens are sent. They are renewed ahead.",
         ),
+        optional(
+            "copilot",
+            Kind::Mapping(&COPILOT),
+            "keys are sent as short-lived tokens, which nothing renews",
+            "copilot only: the lasting token that is exchanged for short-lived ones, and what names the caller.",
+        ),
         defaulted(
             "ownership",
             Kind::Choice(OWNERSHIP),
@@ -157,6 +163,36 @@ static GCP: Shape = shape(
             Kind::Mapping(&SECRET),
             "the file that GOOGLE_APPLICATION_CREDENTIALS names, unless there are `keys`",
             "The JSON file of a service account's key, in one piece. Tokens come from its token_uri.",
+        ),
+    ],
+);
+
+static COPILOT: Shape = shape(
+    "A subscription of GitHub Copilot.",
+    &[
+        optional(
+            "token",
+            Kind::Mapping(&SECRET),
+            "keys are sent as they are",
+            "A lasting token of GitHub. It is exchanged for short-lived ones, ahead of their end, and goes nowhere else.",
+        ),
+        defaulted(
+            "token_url",
+            Kind::Text(Text::Url),
+            Word(preset::COPILOT_TOKEN_URL),
+            "Where it is exchanged.",
+        ),
+        defaulted(
+            "editor_version",
+            Kind::Text(Text::Any),
+            Word(preset::COPILOT_EDITOR_VERSION),
+            "Sent as Editor-Version.",
+        ),
+        defaulted(
+            "integration_id",
+            Kind::Text(Text::Any),
+            Word(preset::COPILOT_INTEGRATION_ID),
+            "Sent as Copilot-Integration-Id: the name under which GitHub knows the caller. Set your own if you have one.",
         ),
     ],
 );

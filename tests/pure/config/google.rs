@@ -68,7 +68,9 @@ fn location_and_project_tell_the_address() {
         (&*exchange.endpoint.host, &*exchange.endpoint.path),
         ("oauth2.googleapis.com", "/token")
     );
-    let Grant::ServiceAccount { email, key_id, .. } = &exchange.grant;
+    let Grant::ServiceAccount { email, key_id, .. } = &exchange.grant else {
+        panic!("{exchange:?}")
+    };
     assert_eq!(&**email, "me@own-project.iam.gserviceaccount.com");
     assert_eq!(key_id.as_deref(), Some("key-1"));
     let global = provider(

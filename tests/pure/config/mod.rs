@@ -3,6 +3,7 @@
 mod accepted;
 mod aws;
 mod azure;
+mod copilot;
 mod files;
 mod google;
 mod never;
@@ -82,12 +83,13 @@ const COMPATIBLE: &[Api] = &[
 ];
 const ANTHROPIC: &[Api] = &[Api::AnthropicMessages, Api::AnthropicCountTokens];
 
-const ADAPTERS: [(&str, &[Api], Option<&str>); 7] = [
+const ADAPTERS: [(&str, &[Api], Option<&str>); 8] = [
     ("openai", OPENAI, Some("https://api.openai.com")),
     ("anthropic", ANTHROPIC, Some("https://api.anthropic.com")),
     ("vllm", OPENAI, None),
     ("azure_openai", OPENAI, None),
     ("openai_compatible", COMPATIBLE, None),
+    ("copilot", OPENAI, Some("https://api.githubcopilot.com")),
     ("vertex", &[Api::OpenaiChat, Api::Gemini], None),
     ("bedrock", &[Api::OpenaiChat, Api::BedrockConverse], None),
 ];
