@@ -24,12 +24,13 @@ use crate::config::{self, Environment, Loaded, Problem, Problems, ProcessEnv};
 use crate::core::time::WallTime;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
+use crate::proxy::credentials::Credentials;
 use crate::proxy::gateway::Gateway;
 use crate::proxy::host::Clock;
 use crate::proxy::inflight::InFlight;
 use crate::proxy::lifecycle::Lifecycle;
 use crate::proxy::operation::Surroundings;
-use crate::proxy::prepared::{PrepareError, Prepared};
+use crate::proxy::prepared::{PrepareError, Prepared, Shared};
 use crate::proxy::resolver::Resolver;
 use crate::telemetry::{ReloadResult, Telemetry};
 
@@ -45,6 +46,7 @@ pub struct App {
     pub telemetry: Arc<Telemetry>,
     /// Names of providers.
     pub resolver: Arc<Resolver>,
+    credentials: Credentials,
     mocks: Mocks,
     /// The snapshot of the start: what it says of listeners and threads stays in force until the end.
     started: Arc<Snapshot>,
@@ -92,15 +94,21 @@ impl App {
             Mocks::new(background.clone()),
         );
         mocks.start_all(&snapshot)?;
-        let prepared = Prepared::new(Arc::clone(&snapshot), &resolver, |provider| {
+        let clock = Clock::start();
+        let credentials = Credentials::new(background.clone(), clock);
+        let shared = Shared {
+            resolver: &resolver,
+            credentials: &credentials,
+        };
+        let prepared = Prepared::new(Arc::clone(&snapshot), &shared, |provider| {
             mocks.address(provider)
         })?;
         prepared.resolve().await;
+        prepared.tokens().await;
 
         let buffered = Arc::new(BufferedBytes::default());
         let telemetry = Telemetry::new(Arc::clone(&buffered));
         telemetry.adopt(&snapshot, ReloadResult::Initial);
-        let clock = Clock::start();
         let gateway = Gateway {
             config: ArcSwap::from_pointee(prepared),
             around: Surroundings {
@@ -116,6 +124,7 @@ impl App {
             gateway: Arc::new(gateway),
             telemetry,
             resolver,
+            credentials,
             mocks,
             started: snapshot,
             last_load: Mutex::new(LastLoad {

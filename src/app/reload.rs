@@ -6,7 +6,7 @@ use super::{App, Catalog, LastLoad, warn_of};
 use crate::config::reload::{changes, needs_restart};
 use crate::config::{self, Environment, Loaded, Problems, ProcessEnv};
 use crate::policy::snapshot::Snapshot;
-use crate::proxy::prepared::Prepared;
+use crate::proxy::prepared::{Prepared, Shared};
 use crate::telemetry::ReloadResult;
 
 /// What a reload did.
@@ -100,12 +100,15 @@ impl App {
         if let Err(error) = self.mocks.start_all(&snapshot) {
             return Reloaded::Refused(vec![error.to_string()]);
         }
-        let prepared = Prepared::new(Arc::clone(&snapshot), &self.resolver, |p| {
-            self.mocks.address(p)
-        });
+        let shared = Shared {
+            resolver: &self.resolver,
+            credentials: &self.credentials,
+        };
+        let prepared = Prepared::new(Arc::clone(&snapshot), &shared, |p| self.mocks.address(p));
         match prepared {
             Ok(prepared) => {
                 prepared.resolve().await;
+                prepared.tokens().await;
                 // Telemetry knows the snapshot before its first operation.
                 self.telemetry.adopt(&snapshot, ReloadResult::Initial);
                 self.gateway.config.store(Arc::new(prepared));

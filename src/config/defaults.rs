@@ -22,6 +22,12 @@ pub const ADMIN_LISTEN: &str = "127.0.0.1:9090";
 pub const AZURE_DEPLOYMENTS: bool = false;
 /// A resource's key works at once; a token needs an identity set up, and expires.
 pub const AZURE_AUTH: &str = "api_key";
+/// Where GitHub exchanges tokens for those of Copilot.
+pub const COPILOT_TOKEN_URL: &str = "https://api.github.com/copilot_internal/v2/token";
+/// Copilot wants to know the program that asks.
+pub const COPILOT_EDITOR_VERSION: &str = concat!("rondo/", env!("CARGO_PKG_VERSION"));
+/// Copilot answers known integrations alone, and this one is open to all chat models.
+pub const COPILOT_INTEGRATION_ID: &str = "vscode-chat";
 /// Retries belong to the caller unless the operator says that the server behind this provider is his own.
 pub const OWNERSHIP: &str = "external";
 /// First retry of an own server: long enough for a queue slot to come free.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::units::{show_size, show_span};
+use crate::policy::identity::{Exchange, Grant, Identity};
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::Route;
 use crate::policy::routing::{Fallback, OnDisconnect, Routing};
@@ -116,7 +117,41 @@ fn provider(provider: &Provider) -> Value {
         let auth = if azure.bearer { "bearer" } else { "api_key" };
         view.insert("auth".to_owned(), auth.into());
     }
+    if let (Value::Object(view), Identity::Exchanged(exchange)) = (&mut view, &provider.identity) {
+        let (key, shown) = exchanged(exchange);
+        view.insert(key.to_owned(), shown);
+    }
+    if let (Value::Object(view), false) = (&mut view, provider.own_headers.is_empty()) {
+        let headers = provider.own_headers.iter();
+        let headers = headers.map(|header| (header.name.to_owned(), Value::from(&*header.value)));
+        view.insert("headers".to_owned(), headers.collect());
+    }
+    if let (Value::Object(view), Identity::Aws(aws)) = (&mut view, &provider.identity) {
+        let shown = json!({
+            "region": *aws.region,
+            "access_key_id": REDACTED,
+            "secret_access_key": REDACTED,
+            "session_token": aws.session_token.as_ref().map(|_| REDACTED),
+            "source": aws.source.phrase(),
+        });
+        view.insert("aws".to_owned(), shown);
+    }
     view
+}
+
+/// What a token is had for, under the key that names it.
+fn exchanged(exchange: &Exchange) -> (&'static str, Value) {
+    let endpoint = &exchange.endpoint;
+    let scheme = if endpoint.tls { "https" } else { "http" };
+    let url = format!("{scheme}://{}{}", endpoint.authority, endpoint.path);
+    match &exchange.grant {
+        Grant::ServiceAccount { email, .. } => {
+            let account = json!({ "email": **email, "private_key": REDACTED });
+            let shown = json!({ "service_account": account, "token_uri": url });
+            ("gcp", shown)
+        }
+        Grant::Copilot { .. } => ("copilot", json!({ "token": REDACTED, "token_url": url })),
+    }
 }
 
 fn route(route: &Route, snapshot: &Snapshot) -> Value {

@@ -103,6 +103,11 @@ fn secret_changes(old: &Snapshot, new: &Snapshot, found: &mut Vec<String>) {
             }
         }
         if let Some(before) = before
+            && before.identity != provider.identity
+        {
+            found.push(format!("providers.{}: credential", provider.name));
+        }
+        if let Some(before) = before
             && before.mock.is_some()
             && provider.mock.is_some()
             && before.mock != provider.mock

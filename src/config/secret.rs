@@ -10,8 +10,32 @@ use crate::policy::secret::Secret;
 /// Longest secret. Signed tokens have a few KiB; service-account files up to 16.
 const SECRET_BYTES_MAX: usize = 16 << 10;
 
-/// The secret that a mapping with one of `env`, `file` and `literal` names.
+/// The secret that a mapping with one of `env`, `file` and `literal` names, fit for a header.
 pub(super) fn resolve(compiler: &mut Compiler<'_>, source: &Map<'_>) -> Option<Secret> {
+    let (spot, text) = fetch(compiler, source)?;
+    match flaw(&text) {
+        None => Some(Secret::new(text)),
+        Some(flaw) => {
+            compiler.report.refuse(&spot, format!("the secret {flaw}"));
+            None
+        }
+    }
+}
+
+/// The same for a document that is secret as a whole and has lines. It never goes into a header.
+pub(super) fn document(compiler: &mut Compiler<'_>, source: &Map<'_>) -> Option<(Spot, Secret)> {
+    let (spot, text) = fetch(compiler, source)?;
+    if text.len() > SECRET_BYTES_MAX {
+        compiler
+            .report
+            .refuse(&spot, "the secret is longer than 16 KiB");
+        return None;
+    }
+    Some((spot, Secret::new(text)))
+}
+
+/// The text, and where its source is named.
+fn fetch(compiler: &mut Compiler<'_>, source: &Map<'_>) -> Option<(Spot, String)> {
     let (key, text) = if let Some(name) = source.text("env") {
         ("env", variable(compiler, &source.at("env"), name)?)
     } else if let Some(file) = source.text("file") {
@@ -24,14 +48,7 @@ pub(super) fn resolve(compiler: &mut Compiler<'_>, source: &Map<'_>) -> Option<S
         );
         ("literal", text.to_owned())
     };
-    let spot = source.at(key);
-    match flaw(&text) {
-        None => Some(Secret::new(text)),
-        Some(flaw) => {
-            compiler.report.refuse(&spot, format!("the secret {flaw}"));
-            None
-        }
-    }
+    Some((source.at(key), text))
 }
 
 fn variable(compiler: &mut Compiler<'_>, spot: &Spot, name: &str) -> Option<String> {

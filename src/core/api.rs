@@ -42,6 +42,10 @@ pub enum Api {
     AnthropicCountTokens,
     /// `POST /v1beta/models/{model}:{verb}`, and the same under `/v1`
     Gemini,
+    /// `POST /model/{model}/converse` and `/converse-stream`
+    BedrockConverse,
+    /// `POST /model/{model}/invoke` and `/invoke-with-response-stream`
+    BedrockInvoke,
 }
 
 /// The family decides the envelope of errors that the gateway makes and the credentials header clients use.
@@ -53,11 +57,13 @@ pub enum Family {
     Anthropic,
     /// `{"error":{"code","message","status","details"}}`
     Gemini,
+    /// `{"message","__type"}`
+    Bedrock,
 }
 
 impl Api {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Api; 17] = [
+    pub const ALL: [Api; 19] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
@@ -75,6 +81,8 @@ impl Api {
         Api::AnthropicMessages,
         Api::AnthropicCountTokens,
         Api::Gemini,
+        Api::BedrockConverse,
+        Api::BedrockInvoke,
     ];
 
     /// The label used in metrics, records, logs and on the command line.
@@ -97,6 +105,8 @@ impl Api {
             Api::AnthropicMessages => "anthropic_messages",
             Api::AnthropicCountTokens => "anthropic_count_tokens",
             Api::Gemini => "gemini",
+            Api::BedrockConverse => "bedrock_converse",
+            Api::BedrockInvoke => "bedrock_invoke",
         }
     }
 
@@ -124,7 +134,13 @@ impl Api {
             | Api::OpenaiResponsesSocket => Family::Openai,
             Api::AnthropicMessages | Api::AnthropicCountTokens => Family::Anthropic,
             Api::Gemini => Family::Gemini,
+            Api::BedrockConverse | Api::BedrockInvoke => Family::Bedrock,
         }
+    }
+
+    /// Whether the path names the model; a body then need not.
+    pub const fn has_path_model(self) -> bool {
+        matches!(self.family(), Family::Gemini | Family::Bedrock)
     }
 
     /// Whether the body is `multipart/form-data`, with the model in a field of the form.

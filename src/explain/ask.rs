@@ -156,7 +156,7 @@ pub(super) fn read(
         stream,
         body_bytes: request.body.map(<[u8]>::len),
         body_model: in_body.map(str::to_owned),
-        binding: planning::binding(facts, request.model),
+        binding: planning::binding(facts, request.model, |name| get(name).is_some()),
         side_effects: facts.side_effects,
         caller_retry: client_headers::caller_retry(get),
         client_timeout: client_headers::client_timeout(get),
@@ -168,6 +168,8 @@ fn api_names_model(api: Api, named: &str, wanted: &str) -> bool {
     let named = match api.family() {
         Family::Gemini => named.strip_prefix("models/").unwrap_or(named),
         Family::Openai | Family::Anthropic => named,
+        // The path alone counts.
+        Family::Bedrock => return false,
     };
     named != wanted
 }

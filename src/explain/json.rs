@@ -64,6 +64,7 @@ fn candidate(place: usize, entry: &Candidate) -> Value {
         "path": entry.path,
         "key": entry.keys.first().map(|key| &**key),
         "keys": entry.keys.iter().map(|key| &**key).collect::<Vec<_>>(),
+        "identity": entry.identity,
         "ownership": match entry.ownership {
             Ownership::External => "external",
             Ownership::Internal => "internal",

@@ -33,6 +33,8 @@ pub struct Candidate {
     pub base: Option<String>,
     /// Path and query at the provider.
     pub path: String,
+    /// What is shown to the provider in place of a key, in words.
+    pub identity: Option<String>,
     /// Names of the keys that may be used, in order; the secrets are never here.
     pub keys: Vec<Arc<str>>,
     /// Who owns retries.
@@ -163,6 +165,7 @@ fn candidate(
         version,
         base_path: &provider.base.path,
         model,
+        stream: asked.stream,
         query,
     };
     let path = target_path(style, &provider.azure, &parts);
@@ -192,6 +195,7 @@ fn candidate(
             .is_none()
             .then(|| format!("{scheme}://{}", provider.base.authority)),
         path,
+        identity: provider.identity.phrase(),
         keys,
         ownership: provider.ownership,
         retry: provider.retry,

@@ -118,10 +118,11 @@ fn candidate(out: &mut String, place: usize, entry: &Candidate) -> fmt::Result {
             entry.path
         )?,
     }
-    match entry.keys.as_slice() {
-        [] => writeln!(out, "     key       none: no credential is sent")?,
-        [key] => writeln!(out, "     key       {key}")?,
-        keys => {
+    match (entry.keys.as_slice(), &entry.identity) {
+        ([], Some(identity)) => writeln!(out, "     key       {identity}")?,
+        ([], None) => writeln!(out, "     key       none: no credential is sent")?,
+        ([key], _) => writeln!(out, "     key       {key}")?,
+        (keys, _) => {
             let keys = keys.join(", ");
             writeln!(
                 out,

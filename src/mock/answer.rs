@@ -32,8 +32,8 @@ pub struct Answer {
 pub enum Act {
     /// Sends an answer.
     Reply(Box<Reply>),
-    /// Sends an answer in the dialect of the path: OpenAI, Anthropic, Gemini.
-    ByFamily(Box<[Reply; 3]>),
+    /// Sends an answer in the dialect of the path: OpenAI, Anthropic, Gemini, Bedrock.
+    ByFamily(Box<[Reply; 4]>),
     /// Sends nothing and keeps the connection.
     Silence,
     /// Ends the connection without a byte of answer.
@@ -161,7 +161,12 @@ impl Act {
         match preset.shape() {
             Shape::Fixed(canned) => Act::Reply(Box::new(Reply::canned(canned))),
             Shape::ByFamily(pick) => {
-                let families = [Family::Openai, Family::Anthropic, Family::Gemini];
+                let families = [
+                    Family::Openai,
+                    Family::Anthropic,
+                    Family::Gemini,
+                    Family::Bedrock,
+                ];
                 Act::ByFamily(Box::new(families.map(|family| Reply::named(pick(family)))))
             }
             Shape::Good { tools } => Act::Reply(Box::new(Reply::good(tools))),
@@ -184,11 +189,12 @@ impl Act {
         match self {
             Act::Reply(reply) => Some(reply),
             Act::ByFamily(replies) => {
-                let [openai, anthropic, gemini] = replies.as_ref();
+                let [openai, anthropic, gemini, bedrock] = replies.as_ref();
                 Some(match family {
                     Family::Openai => openai,
                     Family::Anthropic => anthropic,
                     Family::Gemini => gemini,
+                    Family::Bedrock => bedrock,
                 })
             }
             Act::Silence | Act::Close(_) => None,

@@ -53,6 +53,10 @@ pub enum Surface {
     EmbedContent,
     /// `…:batchEmbedContents`
     BatchEmbedContents,
+    /// `…/converse`
+    Converse,
+    /// The other paths of Bedrock's runtime, whose good answers a script has to give.
+    Bedrock,
     /// Anything else.
     Other,
 }
@@ -73,7 +77,7 @@ impl Surface {
             Some("batchEmbedContents") => return Surface::BatchEmbedContents,
             _ => {}
         }
-        const ENDINGS: [(&str, Surface); 14] = [
+        const ENDINGS: [(&str, Surface); 18] = [
             ("/chat/completions", Surface::Chat),
             ("/completions", Surface::Completions),
             ("/responses", Surface::Responses),
@@ -88,6 +92,10 @@ impl Surface {
             ("/audio/translations", Surface::Translations),
             ("/messages", Surface::Messages),
             ("/messages/count_tokens", Surface::CountTokens),
+            ("/converse", Surface::Converse),
+            ("/converse-stream", Surface::Bedrock),
+            ("/invoke", Surface::Bedrock),
+            ("/invoke-with-response-stream", Surface::Bedrock),
         ];
         let found = ENDINGS
             .into_iter()
@@ -118,6 +126,7 @@ impl Surface {
             | Surface::CountContent
             | Surface::EmbedContent
             | Surface::BatchEmbedContents => Family::Gemini,
+            Surface::Converse | Surface::Bedrock => Family::Bedrock,
         }
     }
 }

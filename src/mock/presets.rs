@@ -58,6 +58,10 @@ pub enum Preset {
     GeminiQuota,
     /// 503 `UNAVAILABLE`.
     GeminiUnavailable,
+    /// 429 `ThrottlingException`.
+    BedrockThrottle,
+    /// 503 `ServiceUnavailableException`.
+    BedrockUnavailable,
     /// 503 with an HTML page, as a reverse proxy sends it.
     Nginx503,
     /// Reads the request and never answers.
@@ -68,7 +72,7 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset with its name in scripts, in the order of the documentation.
-    pub const ALL: [(&'static str, Preset); 28] = [
+    pub const ALL: [(&'static str, Preset); 30] = [
         ("ok", Preset::Ok),
         ("tools", Preset::Tools),
         ("throttle", Preset::Throttle),
@@ -100,6 +104,8 @@ impl Preset {
         ("gemini.throttle", Preset::GeminiThrottle),
         ("gemini.quota", Preset::GeminiQuota),
         ("gemini.unavailable", Preset::GeminiUnavailable),
+        ("bedrock.throttle", Preset::BedrockThrottle),
+        ("bedrock.unavailable", Preset::BedrockUnavailable),
         ("nginx.503", Preset::Nginx503),
         ("hang", Preset::Hang),
         ("reset", Preset::Reset),
@@ -171,6 +177,8 @@ impl Preset {
             Preset::GeminiThrottle => google(429, GEMINI_THROTTLE),
             Preset::GeminiQuota => google(429, GEMINI_QUOTA),
             Preset::GeminiUnavailable => google(503, GEMINI_UNAVAILABLE),
+            Preset::BedrockThrottle => aws(429, BEDROCK_THROTTLE),
+            Preset::BedrockUnavailable => aws(503, BEDROCK_UNAVAILABLE),
             Preset::Nginx503 => Canned {
                 status: 503,
                 headers: &[("content-type", "text/html"), ("server", "nginx")],
@@ -214,6 +222,7 @@ const fn throttle_of(family: Family) -> Preset {
         Family::Openai => Preset::OpenaiThrottle,
         Family::Anthropic => Preset::AnthropicThrottle,
         Family::Gemini => Preset::GeminiThrottle,
+        Family::Bedrock => Preset::BedrockThrottle,
     }
 }
 
@@ -222,9 +231,20 @@ const fn overloaded_of(family: Family) -> Preset {
         Family::Openai => Preset::OpenaiOverloaded,
         Family::Anthropic => Preset::AnthropicOverloaded,
         Family::Gemini => Preset::GeminiUnavailable,
+        Family::Bedrock => Preset::BedrockUnavailable,
     }
 }
 
+const fn aws(status: u16, body: &'static str) -> Canned {
+    Canned {
+        status,
+        headers: JSON,
+        body,
+    }
+}
+
+const BEDROCK_THROTTLE: &str = r#"{"__type":"ThrottlingException","message":"Too many requests, please wait before trying again."}"#;
+const BEDROCK_UNAVAILABLE: &str = r#"{"__type":"ServiceUnavailableException","message":"The service is temporarily unavailable."}"#;
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 const JSON_RETRY: &[(&str, &str)] = &[("content-type", "application/json"), ("retry-after", "1")];
 const JSON_GOOGLE: &[(&str, &str)] = &[("content-type", "application/json; charset=UTF-8")];

@@ -100,6 +100,7 @@ fn add_request_id(headers: &mut hyper::HeaderMap, family: Family, server: &str, 
         Family::Openai => "x-request-id",
         Family::Anthropic => "request-id",
         Family::Gemini => return,
+        Family::Bedrock => "x-amzn-requestid",
     };
     if headers.contains_key(name) {
         return;

@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod buffered;
 pub mod cooldown;
+pub mod identity;
 pub mod provider;
 pub mod route;
 pub mod routing;

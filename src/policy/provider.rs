@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::identity::Identity;
 use super::secret::Secret;
 use crate::core::api::ApiSet;
 
@@ -29,12 +30,25 @@ pub struct Provider {
     pub timeouts: Timeouts,
     /// Whether HTTP/2 may be negotiated (TLS) or is spoken with prior knowledge (cleartext).
     pub http2: bool,
+    /// How requests are authenticated.
+    pub identity: Identity,
+    /// Headers of every request, beside those of its format.
+    pub own_headers: Vec<OwnHeader>,
     /// Credentials, in order of preference. May be empty for servers without authentication.
     pub keys: Vec<Key>,
     /// The scripted provider embedded in this process that answers instead of `base`, as YAML text.
     pub mock: Option<MockSource>,
     /// Extra PEM certificates trusted for this provider beside the system's roots.
     pub ca: Option<Arc<[u8]>>,
+}
+
+/// A header that the configuration adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnHeader {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// Its value, of visible ASCII.
+    pub value: Arc<str>,
 }
 
 /// The script of an embedded provider.

@@ -26,7 +26,7 @@ const DETAIL: Path = &["error", "details", "error_code"];
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
     name: "bedrock",
-    speaks: ApiSet::of(&[Api::OpenaiChat]),
+    speaks: ApiSet::of(&[Api::OpenaiChat, Api::BedrockConverse, Api::BedrockInvoke]),
     default_base_url: None,
     auth: AuthScheme::Bearer,
     style: RequestStyle::Bedrock,

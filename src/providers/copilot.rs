@@ -1,6 +1,6 @@
 //! GitHub Copilot: OpenAI's formats without a version in their paths, and Anthropic's messages.
 //!
-//! A code may carry a suffix after a colon. Not here: its short-lived tokens; the key is one, and whoever configures it renews it.
+//! A code may carry a suffix after a colon. Not here: how short-lived tokens are had ([`super::token`]).
 
 use super::adapter::{Adapter, Envelope, Flat, Framing};
 use super::openai::{CLASSES, CODE, MESSAGE, TYPE};

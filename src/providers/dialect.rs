@@ -61,7 +61,10 @@ pub fn meaning(api: Api, event: Event<'_>) -> Meaning {
         | Api::Rerank
         | Api::OpenaiRealtime
         | Api::OpenaiResponsesSocket
-        | Api::AnthropicCountTokens => Meaning::Output,
+        | Api::AnthropicCountTokens
+        // These come as frames.
+        | Api::BedrockConverse
+        | Api::BedrockInvoke => Meaning::Output,
     }
 }
 
@@ -217,6 +220,15 @@ pub fn refuses(api: Api, body: &Value) -> bool {
         Family::Anthropic => match text_at(body, &["stop_reason"]) {
             Some("refusal") => Meaning::Refused,
             Some(_) | None => Meaning::Output,
+        },
+        Family::Bedrock => match (
+            text_at(body, &["stopReason"]),
+            text_at(body, &["stop_reason"]),
+        ) {
+            (Some("guardrail_intervened" | "content_filtered"), _) | (_, Some("refusal")) => {
+                Meaning::Refused
+            }
+            _ => Meaning::Output,
         },
         Family::Openai if members.contains_key("choices") => chat(members),
         Family::Openai => match text_at(body, &["incomplete_details", "reason"]) {

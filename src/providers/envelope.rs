@@ -265,7 +265,9 @@ pub fn stream_error_event(api: Api, error: &GatewayError, request_id: &str) -> B
         | Api::Rerank
         | Api::OpenaiRealtime
         | Api::OpenaiResponsesSocket
-        | Api::Gemini => {
+        | Api::Gemini
+        | Api::BedrockConverse
+        | Api::BedrockInvoke => {
             format!("data: {}\n\n", envelope(api.family(), error, request_id))
         }
     };
@@ -308,6 +310,10 @@ fn envelope(family: Family, error: &GatewayError, request_id: &str) -> Value {
                 }],
             },
         }),
+        Family::Bedrock => json!({
+            "message": message, "__type": bedrock_type(error.code),
+            "gateway": "rondo", "reason": code, "request_id": request_id,
+        }),
     }
 }
 
@@ -328,6 +334,17 @@ fn anthropic_type(code: GatewayCode) -> &'static str {
         408 | 504 => "timeout_error",
         500.. => "api_error",
         _ => "invalid_request_error",
+    }
+}
+
+fn bedrock_type(code: GatewayCode) -> &'static str {
+    match code.status() {
+        404 => "ResourceNotFoundException",
+        429 => "ThrottlingException",
+        408 | 504 => "ModelTimeoutException",
+        503 => "ServiceUnavailableException",
+        500.. => "InternalServerException",
+        _ => "ValidationException",
     }
 }
 

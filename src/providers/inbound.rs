@@ -150,6 +150,9 @@ pub fn family_of(path: &str, anthropic_version: Sent, goog_api_key: Sent) -> Fam
     if path.starts_with("/v1beta") {
         return Family::Gemini;
     }
+    if path.starts_with("/model/") {
+        return Family::Bedrock;
+    }
     match path {
         "/v1/messages" => Family::Anthropic,
         _ if path.starts_with("/v1/messages/") => Family::Anthropic,
@@ -180,6 +183,9 @@ fn named_by_path<'a>(api: Api) -> Inbound<'a> {
 }
 
 fn operation(path: &str) -> Option<Operation<'_>> {
+    if let Some(rest) = path.strip_prefix("/model/") {
+        return bedrock(rest);
+    }
     let api = match path {
         "/v1/messages" => Some(Api::AnthropicMessages),
         "/v1/messages/count_tokens" => Some(Api::AnthropicCountTokens),
@@ -233,6 +239,26 @@ fn gemini(version: Version, rest: &str) -> Option<Operation<'_>> {
         verb: Some(verb),
         version,
         stream_by_path: Some(verb.streams()),
+    })
+}
+
+/// `{model}/{verb}`. A raw slash would name another resource; that of an ARN comes encoded.
+fn bedrock(rest: &str) -> Option<Operation<'_>> {
+    let (model, verb) = rest.split_once('/')?;
+    let (api, stream) = match verb {
+        "converse" => (Api::BedrockConverse, false),
+        "converse-stream" => (Api::BedrockConverse, true),
+        "invoke" => (Api::BedrockInvoke, false),
+        "invoke-with-response-stream" => (Api::BedrockInvoke, true),
+        _ => return None,
+    };
+    let model = percent_decode(model)?;
+    is_model_name(&model).then_some(Operation {
+        api,
+        path_model: Some(model),
+        verb: None,
+        version: Version::V1,
+        stream_by_path: Some(stream),
     })
 }
 

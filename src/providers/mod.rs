@@ -13,6 +13,7 @@ pub mod envelope;
 mod form_header;
 pub mod handshake;
 pub mod inbound;
+pub mod jwt;
 pub mod models_list;
 pub mod multipart;
 pub mod outbound;
@@ -22,8 +23,10 @@ pub mod request_style;
 pub mod scan;
 mod scan_rules;
 mod scan_token;
+pub mod signing;
 pub mod sigv4;
 mod timestamp;
+pub mod token;
 
 // Answers.
 pub mod adapter;

@@ -12,7 +12,8 @@ pub fn models_list(shape: Family, names: &[&str], created: u64) -> Vec<u8> {
     let data =
         |entry: &dyn Fn(&str) -> Value| names.iter().map(|name| entry(name)).collect::<Value>();
     let list = match shape {
-        Family::Openai => json!({
+        // Bedrock lists its models elsewhere, and no client of its runtime asks here.
+        Family::Openai | Family::Bedrock => json!({
             "object": "list",
             "data": data(&|id| json!({
                 "id": id, "object": "model", "created": created, "owned_by": "rondo",

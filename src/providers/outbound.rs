@@ -129,11 +129,13 @@ pub struct PathParts<'a> {
     pub base_path: &'a str,
     /// The target's model; it stands in Gemini paths only.
     pub model: &'a str,
+    /// Whether the answer is a stream; Bedrock's paths say so.
+    pub stream: bool,
     /// The client's query.
     pub query: Option<&'a str>,
 }
 
-/// The path and query at a target.
+/// The path and query at a target. Bedrock's own paths are [`super::request_style`]'s.
 ///
 /// A base that ends in a version (`/v1`, `/api/paas/v4`, `/v1beta/openai`) takes the place of the version of the native path.
 pub fn upstream_path(parts: &PathParts<'_>) -> String {
@@ -143,6 +145,7 @@ pub fn upstream_path(parts: &PathParts<'_>) -> String {
         version,
         base_path,
         model,
+        stream: _,
         query,
     } = *parts;
     let base = base_path.trim_end_matches('/');
@@ -163,7 +166,7 @@ pub fn upstream_path(parts: &PathParts<'_>) -> String {
     path
 }
 
-/// What follows the version in a path of the format; `None` for Gemini, where the model stands there.
+/// What follows the version in a path of the format; `None` where the model stands there.
 pub(super) const fn native_operation(api: Api) -> Option<&'static str> {
     Some(match api {
         Api::OpenaiChat => "chat/completions",
@@ -182,7 +185,7 @@ pub(super) const fn native_operation(api: Api) -> Option<&'static str> {
         Api::OpenaiResponsesSocket => "responses",
         Api::AnthropicMessages => "messages",
         Api::AnthropicCountTokens => "messages/count_tokens",
-        Api::Gemini => return None,
+        Api::Gemini | Api::BedrockConverse | Api::BedrockInvoke => return None,
     })
 }
 

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::handshake;
 use crate::core::api::{Api, Family};
+use crate::policy::provider::OwnHeader;
 use crate::policy::secret::Secret;
 
 /// Client headers that pass. Real clients send under ten of the allow-listed.
@@ -21,6 +22,8 @@ const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version
 const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 const OPENAI_BETA: HeaderName = HeaderName::from_static("openai-beta");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Names a guardrail of one account, which binds an operation to its first target (R-S7).
+pub(super) const GUARDRAIL_HEADER: &str = "x-amzn-bedrock-guardrailidentifier";
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Where a provider wants its credential.
@@ -69,7 +72,7 @@ pub fn request_headers<'c>(
     client: impl IntoIterator<Item = (&'c str, &'c [u8])>,
     prepared: &Prepared<'_>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, HeaderError> {
-    let mut headers = passed(client);
+    let mut headers = passed(client, prepared.api.family());
     if is_new(&headers, &CONTENT_TYPE) {
         headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
     }
@@ -90,7 +93,7 @@ pub fn handshake_headers(
     client: &[(&str, &[u8])],
     prepared: &Prepared<'_>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, HeaderError> {
-    let mut headers = passed(client.iter().copied());
+    let mut headers = passed(client.iter().copied(), prepared.api.family());
     headers.retain(|(name, _)| !handshake::describes_body(name));
     headers.extend(handshake::headers(client.iter().copied()));
     let id = HeaderValue::from_str(prepared.request_id).map_err(|_| HeaderError::RequestId)?;
@@ -99,13 +102,28 @@ pub fn handshake_headers(
     Ok(headers)
 }
 
+/// Adds the headers of the configuration, in place of any that a client sent under their names.
+pub fn add_own(
+    headers: &mut Vec<(HeaderName, HeaderValue)>,
+    own: &[OwnHeader],
+) -> Result<(), HeaderError> {
+    for header in own {
+        let name = HeaderName::from_static(header.name);
+        let value = HeaderValue::from_str(&header.value).map_err(|_| HeaderError::Secret)?;
+        headers.retain(|(known, _)| *known != name);
+        headers.push((name, value));
+    }
+    Ok(())
+}
+
 /// The client's headers that pass. Values that are too long or have control characters are dropped.
 fn passed<'c>(
     client: impl IntoIterator<Item = (&'c str, &'c [u8])>,
+    family: Family,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = Vec::with_capacity(12);
     for (name, value) in client {
-        let Some((name, repeats)) = allowed(name) else {
+        let Some((name, repeats)) = allowed(name, family) else {
             continue;
         };
         let fits = headers.len() < PASSED_HEADERS_MAX && value.len() <= PASSED_VALUE_BYTES_MAX;
@@ -130,7 +148,7 @@ enum Repeats {
     No,
 }
 
-fn allowed(name: &str) -> Option<(HeaderName, Repeats)> {
+fn allowed(name: &str, family: Family) -> Option<(HeaderName, Repeats)> {
     const ALLOWED: [(HeaderName, Repeats); 7] = [
         (CONTENT_TYPE, Repeats::No),
         (ACCEPT, Repeats::Yes),
@@ -140,8 +158,22 @@ fn allowed(name: &str) -> Option<(HeaderName, Repeats)> {
         (USER_AGENT, Repeats::No),
         (TRACEPARENT, Repeats::No),
     ];
+    // What parametrises an invocation stands in headers there; a guardrail must never be lost on the way.
+    const OF_BEDROCK: [HeaderName; 6] = [
+        HeaderName::from_static("x-amzn-bedrock-accept"),
+        HeaderName::from_static("x-amzn-bedrock-trace"),
+        HeaderName::from_static(GUARDRAIL_HEADER),
+        HeaderName::from_static("x-amzn-bedrock-guardrailversion"),
+        HeaderName::from_static("x-amzn-bedrock-performanceconfig-latency"),
+        HeaderName::from_static("x-amzn-bedrock-service-tier"),
+    ];
+    let own = OF_BEDROCK
+        .into_iter()
+        .filter(|_| family == Family::Bedrock)
+        .map(|name| (name, Repeats::No));
     ALLOWED
         .into_iter()
+        .chain(own)
         .find(|(known, _)| name.eq_ignore_ascii_case(known.as_str()))
 }
 
@@ -181,6 +213,6 @@ fn credential(
 const fn default_version(api: Api) -> Option<&'static str> {
     match api.family() {
         Family::Anthropic => Some("2023-06-01"),
-        Family::Openai | Family::Gemini => None,
+        Family::Openai | Family::Gemini | Family::Bedrock => None,
     }
 }

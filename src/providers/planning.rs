@@ -2,10 +2,11 @@
 //!
 //! Not here: the order of tries and everything that depends on answers. The data plane and `rondo explain` both ask here.
 
-use super::binding;
+use super::binding::{self, Binding};
 use super::inbound::GeminiVerb;
+use super::outbound_headers::GUARDRAIL_HEADER;
 use super::scan::Scan;
-use crate::core::api::Api;
+use crate::core::api::{Api, Family};
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
@@ -80,10 +81,15 @@ pub fn for_handshake(route: &Route) -> Route {
     route
 }
 
-/// What binds the operation to its first candidate, if anything (R-S7).
-pub fn binding(scan: &Scan, model: &str) -> Option<&'static str> {
+/// What binds the operation to its first candidate, if anything (R-S7). `has` tells whether the client sent a header.
+pub fn binding(scan: &Scan, model: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
+    let guarded = || {
+        let guarded = scan.api.family() == Family::Bedrock && has(GUARDRAIL_HEADER);
+        guarded.then_some(Binding::Id)
+    };
     scan.binding
         .or_else(|| binding::of_model(model))
+        .or_else(guarded)
         .map(|binding| binding.label())
 }
 

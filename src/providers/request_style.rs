@@ -23,7 +23,7 @@ pub enum RequestStyle {
     Azure,
     /// Vertex AI: below `/v1/projects/{project}/locations/{location}`, which the base names.
     Vertex,
-    /// Bedrock's OpenAI-compatible paths.
+    /// Bedrock: its runtime's own paths, and its OpenAI-compatible ones.
     Bedrock,
     /// As the API format has them below Cohere's compatibility address; ranking is below `/v2` instead.
     Cohere,
@@ -65,8 +65,7 @@ fn path_in_style(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> S
             with_query(format!("{own}/v2/rerank"), parts.query)
         }
         RequestStyle::Cohere => native(parts, base),
-        RequestStyle::Bedrock if base.is_empty() => native(parts, "/openai/v1"),
-        RequestStyle::Bedrock => native(parts, base),
+        RequestStyle::Bedrock => bedrock_target_path(parts, base),
     }
 }
 
@@ -232,6 +231,20 @@ impl BedrockVerb {
             BedrockVerb::ConverseStream | BedrockVerb::InvokeModelWithResponseStream
         )
     }
+}
+
+/// The runtime's own path, or `/openai/v1/{operation}`. A base that names the compatible paths is read as the runtime's address.
+fn bedrock_target_path(parts: &PathParts<'_>, base: &str) -> String {
+    let verb = match (parts.api, parts.stream) {
+        (Api::BedrockConverse, false) => BedrockVerb::Converse,
+        (Api::BedrockConverse, true) => BedrockVerb::ConverseStream,
+        (Api::BedrockInvoke, false) => BedrockVerb::InvokeModel,
+        (Api::BedrockInvoke, true) => BedrockVerb::InvokeModelWithResponseStream,
+        _ if base.is_empty() => return native(parts, "/openai/v1"),
+        _ => return native(parts, base),
+    };
+    let own = base.strip_suffix("/openai/v1").unwrap_or(base);
+    with_query(bedrock_path(own, parts.model, verb), parts.query)
 }
 
 /// `/model/{id}/{verb}`. The model may be an ARN, whose slashes and colons are part of the name.

@@ -229,7 +229,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn finish(mut self) -> Result<Scan, ScanError> {
-        if self.model.is_none() && self.api.family() != Family::Gemini {
+        if self.model.is_none() && !self.api.has_path_model() {
             return Err(ScanError::NoModel);
         }
         if self.stored_call && !self.store_off {
@@ -384,7 +384,7 @@ impl<'a> Scanner<'a> {
         let name = text.decode().ok_or(ScanError::ModelInvalid)?;
         let max = match self.api.family() {
             Family::Gemini => BATCH_MODEL_SPANS_MAX,
-            Family::Openai | Family::Anthropic => MODEL_SPANS_MAX,
+            Family::Openai | Family::Anthropic | Family::Bedrock => MODEL_SPANS_MAX,
         };
         self.spans
             .take(&mut self.model, &name, text.span.clone(), max)

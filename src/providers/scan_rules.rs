@@ -168,6 +168,8 @@ pub(super) fn bound_type(name: &[u8]) -> Option<Binding> {
 
 fn root(api: Api, key: &[u8]) -> Option<Role> {
     let common = match key {
+        // The path names it; what a body may name there is the model's own and passes as it is.
+        b"model" if api.family() == Family::Bedrock => Role::Pass(Place::Free),
         b"model" => Role::Model,
         b"kv_transfer_params" | b"lora" | b"lora_request" | b"id_slot" => {
             Role::Bind(Binding::Server)
@@ -176,6 +178,7 @@ fn root(api: Api, key: &[u8]) -> Option<Role> {
             Family::Openai => return openai_root(api, key),
             Family::Anthropic => return anthropic_root(key),
             Family::Gemini => return gemini_root(key),
+            Family::Bedrock => return bedrock_root(api, key),
         },
     };
     Some(common)
@@ -222,16 +225,32 @@ fn gemini_root(key: &[u8]) -> Option<Role> {
     })
 }
 
+/// An invocation has the model's own format; Anthropic's is the one with keys that matter.
+fn bedrock_root(api: Api, key: &[u8]) -> Option<Role> {
+    Some(match key {
+        b"guardrailConfig" | b"projectIdentifier" => Role::Bind(Binding::Id),
+        b"promptVariables" | b"requestMetadata" => Role::Pass(Place::Free),
+        // Whether it streams is said by the path.
+        b"stream" => Role::Pass(Place::Free),
+        _ if api == Api::BedrockInvoke => return anthropic_root(key),
+        _ => return None,
+    })
+}
+
 fn tool(api: Api, key: &[u8]) -> Option<Role> {
     match (api.family(), key) {
         (Family::Gemini, b"functionDeclarations" | b"function_declarations") => None,
         (Family::Gemini, _) => Some(Role::Enables),
-        (Family::Openai | Family::Anthropic, b"type") => Some(Role::ToolType),
-        (Family::Openai | Family::Anthropic, b"container") => Some(Role::Container),
-        (Family::Openai | Family::Anthropic, b"authorization") => {
+        // Tools of a conversation are specifications; one of the system's runs at the provider.
+        (Family::Bedrock, b"systemTool") => Some(Role::Enables),
+        (Family::Openai | Family::Anthropic | Family::Bedrock, b"type") => Some(Role::ToolType),
+        (Family::Openai | Family::Anthropic | Family::Bedrock, b"container") => {
+            Some(Role::Container)
+        }
+        (Family::Openai | Family::Anthropic | Family::Bedrock, b"authorization") => {
             Some(Role::Bind(Binding::Connector))
         }
-        (Family::Openai | Family::Anthropic, _) => None,
+        (Family::Openai | Family::Anthropic | Family::Bedrock, _) => None,
     }
 }
 
@@ -253,8 +272,11 @@ fn is_free(api: Api, key: &[u8]) -> bool {
         // Tool arguments and results as objects.
         b"arguments" | b"args" | b"partialArgs" | b"partial_args" | b"input" => true,
         b"response" => api == Api::Gemini,
+        // Results of tools, and schemas.
+        b"json" => api == Api::BedrockConverse,
         // Schemas.
-        b"parameters"
+        b"inputSchema"
+        | b"parameters"
         | b"parametersJsonSchema"
         | b"parameters_json_schema"
         | b"input_schema"
@@ -295,7 +317,7 @@ fn bound_key(key: &[u8]) -> Option<Binding> {
         b"conversation_id" | b"thread_id" | b"previous_message_id" => Binding::Conversation,
         b"agent_id" | b"assistant_id" => Binding::Prompt,
         b"container_id" | b"environment_id" => Binding::Container,
-        b"file_id" | b"file_ids" | b"fileUri" | b"file_uri" => Binding::File,
+        b"file_id" | b"file_ids" | b"fileUri" | b"file_uri" | b"s3Location" => Binding::File,
         b"vector_store_ids"
         | b"fileSearchStoreNames"
         | b"file_search_store_names"

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::RequestHeader;
@@ -14,7 +15,7 @@ use super::body::{self, BodyBounds, BodyError, HeldBody};
 use super::ctx::{Operation, RequestCtx, Requester};
 use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
-use super::prepared::Prepared;
+use super::prepared::{NoToken, Prepared};
 use super::refuse::Refused;
 use super::upgrade;
 use super::upstream::AttemptSpec;
@@ -23,6 +24,8 @@ use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
 use crate::executor::plan::Plan;
 use crate::policy::buffered::BufferedBytes;
+use crate::policy::identity::Identity;
+use crate::policy::provider::Provider;
 use crate::policy::route::Route;
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
@@ -30,11 +33,14 @@ use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{
-    Prepared as HeaderParts, handshake_headers, request_headers,
+    HeaderError, Prepared as HeaderParts, add_own, handshake_headers, request_headers,
 };
 use crate::providers::planning;
-use crate::providers::request_style::{auth_scheme, target_path};
+use crate::providers::request_style::target_path;
 use crate::providers::scan::{self, Scan};
+use crate::providers::signing::{Unsigned, add_signature};
+
+type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Everything that requests share.
 pub struct Gateway {
@@ -69,7 +75,7 @@ impl Gateway {
             let read = upgrade::read(self, session, asked)?;
             return self.begin(config, read, session.req_header(), who, ctx);
         }
-        // A Gemini path names the model: an unknown one is refused before the body is read.
+        // A path of Gemini or Bedrock names the model: an unknown one is refused before the body is read.
         if let Some(model) = &asked.path_model {
             find_route(&config, model).map_err(|refused| Refused {
                 unread: true,
@@ -163,7 +169,7 @@ impl Gateway {
         let headers = &header.headers;
         let plan = Plan {
             candidates: planning::candidates(&config.snapshot, &route, asked.api, asked.verb),
-            binding: planning::binding(&scan, &model),
+            binding: planning::binding(&scan, &model, |name| headers.contains_key(name)),
             caller_retry: caller_retry(|name| value(headers, name)),
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
             deadline: deadline(&route, headers, who.started),
@@ -220,7 +226,7 @@ impl Gateway {
             .await
     }
 
-    /// Prepares a fresh request for a candidate. `None` when its credential cannot be carried by a header.
+    /// Prepares a fresh request for a candidate. `None` when there is no credential for it, or none that a header can carry.
     pub fn prepare(
         &self,
         operation: &Operation,
@@ -242,14 +248,22 @@ impl Gateway {
                 version: operation.version,
                 base_path: &provider.provider.base.path,
                 model,
+                stream: operation.traits.stream,
                 query: operation.query.as_deref(),
             },
         );
+        let token = provider.token();
+        let token = token
+            .inspect_err(|NoToken| log::debug!("provider {}: no token", provider.provider.name))
+            .ok()?;
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
-            auth: auth_scheme(provider.adapter, &provider.provider.azure),
-            secret: provider.provider.keys.get(begin.key).map(|key| &key.secret),
+            auth: provider.auth(),
+            secret: match &token {
+                Some(token) => Some(token),
+                None => provider.provider.keys.get(begin.key).map(|key| &key.secret),
+            },
             content_length: body.len(),
         };
         let headers = client
@@ -261,6 +275,13 @@ impl Gateway {
         } else {
             (request_headers(headers, &parts), peer)
         };
+        let unsigned = Unsigned {
+            path: &path,
+            authority: &provider.provider.base.authority,
+            body: &body,
+        };
+        let headers =
+            headers.and_then(|headers| self.complete(headers, &provider.provider, &unsigned));
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
             .ok()?;
@@ -274,6 +295,20 @@ impl Gateway {
             traits: operation.traits,
             deadline: operation.deadline,
         })
+    }
+
+    /// Adds what the configuration says of the provider: its own headers, and its signature.
+    fn complete(
+        &self,
+        mut headers: Headers,
+        provider: &Provider,
+        unsigned: &Unsigned<'_>,
+    ) -> Result<Headers, HeaderError> {
+        add_own(&mut headers, &provider.own_headers)?;
+        if let Identity::Aws(who) = &provider.identity {
+            add_signature(&mut headers, unsigned, who, self.around.clock.wall())?;
+        }
+        Ok(headers)
     }
 }
 

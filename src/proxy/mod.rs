@@ -13,6 +13,7 @@
 //! | `logging` | reports the end; dropping the context reports what Pingora drops |
 
 mod body;
+pub mod credentials;
 mod ctx;
 pub mod gateway;
 pub mod host;

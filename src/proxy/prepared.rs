@@ -13,11 +13,16 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::credentials::{Credentials, TokenSource, Wanted};
 use super::resolver::{Addresses, Resolver};
+use crate::policy::identity::Identity;
 use crate::policy::provider::Provider;
+use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
 use crate::providers::adapter::Adapter;
+use crate::providers::outbound_headers::AuthScheme;
 use crate::providers::registry;
+use crate::providers::request_style::auth_scheme;
 
 /// How long an idle upstream connection is kept. Below the 60 s after which many load balancers drop one silently.
 const UPSTREAM_IDLE_MAX: Duration = Duration::from_secs(50);
@@ -48,7 +53,21 @@ pub struct PreparedProvider {
     pub adapter: &'static Adapter,
     addresses: Arc<Addresses>,
     template: HttpPeer,
+    tokens: Option<Arc<TokenSource>>,
 }
+
+/// What outlives snapshots.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    /// Addresses of names.
+    pub resolver: &'a Resolver,
+    /// Tokens.
+    pub credentials: &'a Credentials,
+}
+
+/// There is no token now.
+#[derive(Debug, Clone, Copy)]
+pub struct NoToken;
 
 /// Why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -68,18 +87,27 @@ impl Prepared {
     /// Makes what the snapshot's providers need. `mock` gives the address of a provider's embedded script.
     pub fn new(
         snapshot: Arc<Snapshot>,
-        resolver: &Resolver,
+        shared: &Shared<'_>,
         mock: impl Fn(&Provider) -> Option<SocketAddr>,
     ) -> Result<Prepared, PrepareError> {
         let providers = snapshot
             .providers
             .iter()
-            .map(|provider| prepare(provider, resolver, &mock).map(Arc::new))
+            .map(|provider| prepare(provider, shared, &mock).map(Arc::new))
             .collect::<Result<_, _>>()?;
         Ok(Prepared {
             snapshot,
             providers,
         })
+    }
+
+    /// Waits until first tokens have been asked for.
+    pub async fn tokens(&self) {
+        let sources = self
+            .providers
+            .iter()
+            .filter_map(|provider| provider.tokens.as_ref());
+        futures::future::join_all(sources.map(|source| source.begun())).await;
     }
 
     /// Asks DNS for every name that is not known yet, so that the first request need not.
@@ -99,6 +127,24 @@ impl Prepared {
 }
 
 impl PreparedProvider {
+    /// Where a credential goes. A signature is made later, over the request.
+    pub fn auth(&self) -> AuthScheme {
+        match self.provider.identity {
+            Identity::Keys | Identity::Exchanged(_) => {
+                auth_scheme(self.adapter, &self.provider.azure)
+            }
+            Identity::Aws(_) => AuthScheme::None,
+        }
+    }
+
+    /// The token in force. `Err` when tokens are shown to the provider and there is none.
+    pub fn token(&self) -> Result<Option<Secret>, NoToken> {
+        match &self.tokens {
+            Some(tokens) => tokens.token().map(Some).ok_or(NoToken),
+            None => Ok(None),
+        }
+    }
+
     /// A peer with the next address of the provider; asks DNS only when the name has never been resolved.
     pub async fn peer(&self) -> Option<HttpPeer> {
         let address = match self.addresses.pick() {
@@ -120,11 +166,12 @@ impl PreparedProvider {
 
 fn prepare(
     provider: &Arc<Provider>,
-    resolver: &Resolver,
+    shared: &Shared<'_>,
     mock: &impl Fn(&Provider) -> Option<SocketAddr>,
 ) -> Result<PreparedProvider, PrepareError> {
     let adapter = registry::find(provider.adapter)
         .ok_or_else(|| PrepareError::Adapter(provider.name.to_string(), provider.adapter))?;
+    let resolver = shared.resolver;
     let (addresses, tls) = match &provider.mock {
         Some(_) => {
             let address =
@@ -139,22 +186,40 @@ fn prepare(
             provider.base.tls,
         ),
     };
-    let template = template(provider, tls)?;
+    let template = template(provider, &provider.base.host, tls)?;
+    let tokens = tokens(provider, shared)?;
     Ok(PreparedProvider {
         provider: Arc::clone(provider),
         adapter,
         addresses,
         template,
+        tokens,
     })
 }
 
-fn template(provider: &Provider, tls: bool) -> Result<HttpPeer, PrepareError> {
-    // An empty SNI would turn certificate verification off in Pingora 0.9.1; the compiler refuses an empty host, and this refuses it again.
-    let sni = if tls {
-        provider.base.host.to_string()
-    } else {
-        String::new()
+/// Where the provider's tokens come from, if it is shown tokens. A script needs none.
+fn tokens(
+    provider: &Provider,
+    shared: &Shared<'_>,
+) -> Result<Option<Arc<TokenSource>>, PrepareError> {
+    let (Identity::Exchanged(exchange), None) = (&provider.identity, &provider.mock) else {
+        return Ok(None);
     };
+    let endpoint = &exchange.endpoint;
+    let mut peer = template(provider, &endpoint.host, endpoint.tls)?;
+    peer.options.alpn = ALPN::H1;
+    let wanted = Wanted {
+        provider: &provider.name,
+        exchange,
+        ca: &provider.ca,
+    };
+    let credentials = shared.credentials;
+    Ok(Some(credentials.source(&wanted, shared.resolver, peer)))
+}
+
+fn template(provider: &Provider, host: &str, tls: bool) -> Result<HttpPeer, PrepareError> {
+    // An empty SNI would turn certificate verification off in Pingora 0.9.1; the compiler refuses an empty host, and this refuses it again.
+    let sni = if tls { host.to_owned() } else { String::new() };
     if tls && sni.is_empty() {
         return Err(PrepareError::Certificates(
             provider.name.to_string(),

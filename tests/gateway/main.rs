@@ -10,6 +10,7 @@
 mod admin;
 mod bodies;
 mod cli;
+mod clouds;
 mod command;
 #[path = "../support/compiled.rs"]
 mod compiled;
@@ -34,6 +35,7 @@ mod scenarios;
 mod streams;
 mod support;
 mod telemetry;
+mod tokens;
 mod upgrades;
 mod upgrades_refused;
 mod world;

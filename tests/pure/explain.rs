@@ -576,6 +576,7 @@ fn json_keys_are_stable() {
             "path",
             "key",
             "keys",
+            "identity",
             "ownership",
             "retry",
             "tries_max",

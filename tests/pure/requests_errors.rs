@@ -163,7 +163,9 @@ fn a_body_that_cannot_be_served_is_a_400() {
 #[test]
 fn a_broken_stream_ends_with_one_error_event() {
     let error = GatewayError::plain(GatewayCode::StreamInterrupted);
-    for api in Api::ALL {
+    // A broken stream of frames is cut: no event of text can follow.
+    let of_text = |api: &Api| api.family() != Family::Bedrock;
+    for api in Api::ALL.into_iter().filter(of_text) {
         let event = stream_error_event(api, &error, "req-1");
         let text = std::str::from_utf8(&event).unwrap();
         assert!(text.ends_with("\n\n") && !text.contains("[DONE]"), "{text}");

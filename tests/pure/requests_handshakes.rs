@@ -86,6 +86,7 @@ fn the_target_gets_its_own_model() {
 
     let path = |api, azure: &Azure, query| {
         let parts = PathParts {
+            stream: false,
             api,
             verb: None,
             version: Version::V1,

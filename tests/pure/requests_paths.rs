@@ -29,6 +29,7 @@ fn sent(api: Api, verb: Option<GeminiVerb>, base_path: &str, model: &str, query:
         version,
         base_path,
         model,
+        stream: false,
         query,
     })
 }
@@ -92,7 +93,8 @@ fn every_documented_path_is_recognised() {
         recognise("POST", "/v1/realtime"),
         Inbound::MethodNotAllowed { allow: "GET" }
     );
-    assert_eq!(cases.len() + sockets.len() + 1, Api::ALL.len());
+    // The paths of three formats name the model.
+    assert_eq!(cases.len() + sockets.len() + 3, Api::ALL.len());
     assert_eq!(recognise("GET", "/v1/models"), Inbound::ListModels);
     assert_eq!(
         recognise("POST", "/v1/models"),
@@ -147,6 +149,7 @@ fn both_versions_of_gemini_are_served_and_kept() {
                 version: found.version,
                 base_path: "",
                 model: "m",
+                stream: false,
                 query: None,
             };
             assert_eq!(upstream_path(&parts), path);

@@ -32,6 +32,7 @@ fn asked(
         },
         base_path,
         model,
+        stream: false,
         query,
     };
     target_path(style, azure, &parts)

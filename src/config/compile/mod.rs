@@ -3,6 +3,9 @@
 //! Keys that count extras (`max_retries`, `max_rounds`, `sticky_key_attempts`) become totals here and nowhere else.
 
 mod cells;
+mod github;
+mod google;
+mod identity;
 mod process;
 mod providers;
 mod routes;

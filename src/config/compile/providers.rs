@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Compiler;
+use super::identity::{Found, Told};
 use crate::config::address::{is_loopback_host, parse_base_url};
 use crate::config::keys::ADAPTERS;
 use crate::config::node::Value;
@@ -11,6 +12,7 @@ use crate::config::problem::{Spot, clip, nearest};
 use crate::config::reader::Map;
 use crate::config::secret;
 use crate::core::api::ApiSet;
+use crate::policy::identity::Identity;
 use crate::policy::provider::{
     Azure, BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
 };
@@ -43,7 +45,13 @@ impl Compiler<'_> {
 
     fn provider(&mut self, name: &str, map: &Map<'_>) -> Option<Provider> {
         let adapter = self.adapter(map);
-        let place = self.place(map, adapter.map(|(adapter, _)| adapter));
+        let own_headers = self.own_headers(map, adapter.map(|(adapter, _)| adapter));
+        let found = self.identity(map, adapter.map(|(adapter, _)| adapter));
+        let told = match &found {
+            Some(found) => found.told.clone(),
+            None => Told::Refused,
+        };
+        let place = self.place(map, adapter.map(|(adapter, _)| adapter), told);
         let azure = self.azure(map, adapter.map(|(adapter, _)| adapter));
         let (ownership, retry) = self.retry(map);
         let keys = self.keys(map);
@@ -53,8 +61,16 @@ impl Compiler<'_> {
             .and_then(|file| self.read_pem(&map.at("ca"), file, "CERTIFICATE"));
         let timeouts = map.map("timeouts");
         let (adapter, speaks) = adapter?;
-        let Place { base, mock } = place?;
-        self.warn_about_keys(map, &base, mock.is_some());
+        let Place { mut base, mock } = place?;
+        let Found { identity, path, .. } = found?;
+        if let Some(path) = path.filter(|_| base.path.is_empty()) {
+            base.path = path.into();
+        }
+        let is_mock = mock.is_some();
+        let shows_token = matches!(identity, Identity::Exchanged(_));
+        if !is_mock && (shows_token || !map.maps("keys").is_empty()) {
+            self.warn_about_keys(map, &base);
+        }
         Some(Provider {
             name: name.into(),
             adapter,
@@ -72,6 +88,8 @@ impl Compiler<'_> {
             http2: map.flag("http2").unwrap_or(base.tls),
             base,
             azure,
+            identity,
+            own_headers: own_headers?,
             keys,
             mock,
             ca: ca.map(Arc::from),
@@ -124,7 +142,8 @@ impl Compiler<'_> {
         }
     }
 
-    fn place(&mut self, map: &Map<'_>, adapter: Option<&'static str>) -> Option<Place> {
+    /// `told` is the address that other settings of the provider tell.
+    fn place(&mut self, map: &Map<'_>, adapter: Option<&'static str>, told: Told) -> Option<Place> {
         let mock = match map.has("mock") {
             true => Some(self.mock(map)?),
             false => None,
@@ -134,10 +153,13 @@ impl Compiler<'_> {
             let base = mock_base();
             return Some(Place { base, mock });
         }
-        let url = match given {
-            Some(url) => url,
-            None if map.has("base_url") => return None,
-            None => {
+        let url = match (given, &told) {
+            (Some(url), _) => url,
+            (None, _) if map.has("base_url") => return None,
+            (None, Told::Url(told)) => told,
+            // What would have told it was refused already.
+            (None, Told::Refused) => return None,
+            (None, Told::Nothing) => {
                 let adapter = adapter?;
                 let Some(url) = self.catalog.default_base_url(adapter) else {
                     let message = format!(
@@ -271,10 +293,7 @@ impl Compiler<'_> {
         statuses.into_iter().collect()
     }
 
-    fn warn_about_keys(&mut self, map: &Map<'_>, base: &BaseUrl, is_mock: bool) {
-        if is_mock || !map.has("keys") || map.maps("keys").is_empty() {
-            return;
-        }
+    fn warn_about_keys(&mut self, map: &Map<'_>, base: &BaseUrl) {
         if !base.tls && !is_loopback_host(&base.host) {
             self.report.warn(
                 &map.at("base_url"),

@@ -37,6 +37,24 @@ pub(super) static PROVIDER: Shape = shape(
             Word(preset::AZURE_AUTH),
             "azure_openai only: what the key is.",
         ),
+        optional(
+            "aws",
+            Kind::Mapping(&AWS),
+            "keys are sent as API keys",
+            "bedrock only: the region, and what signs requests where there are no `keys`. An empty mapping takes everything from the usual environment.",
+        ),
+        optional(
+            "gcp",
+            Kind::Mapping(&GCP),
+            "keys are sent as access tokens, which nothing renews, and `base_url` names project and location",
+            "vertex only: the project, and the service account whose tokens are sent. They are renewed ahead.",
+        ),
+        optional(
+            "copilot",
+            Kind::Mapping(&COPILOT),
+            "keys are sent as short-lived tokens, which nothing renews",
+            "copilot only: the lasting token that is exchanged for short-lived ones, and what names the caller.",
+        ),
         defaulted(
             "ownership",
             Kind::Choice(OWNERSHIP),
@@ -95,6 +113,89 @@ const AZURE_AUTH: &[Choice] = &[
         "A token of Entra ID, sent as authorization. Nothing renews it here.",
     ),
 ];
+
+static AWS: Shape = shape(
+    "An identity of AWS. Without an access key here and without `keys`: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else the profile AWS_PROFILE of the shared credentials file. Instance metadata, single sign-on and assumed roles are not asked.",
+    &[
+        optional(
+            "region",
+            Kind::Text(Text::Name),
+            "AWS_REGION, else AWS_DEFAULT_REGION",
+            "The region of signatures, and of the runtime's address unless `base_url` is set.",
+        ),
+        optional(
+            "access_key_id",
+            Kind::Mapping(&SECRET),
+            "the usual environment",
+            "The public half of an access key.",
+        ),
+        optional(
+            "secret_access_key",
+            Kind::Mapping(&SECRET),
+            "the usual environment",
+            "The secret half.",
+        ),
+        optional(
+            "session_token",
+            Kind::Mapping(&SECRET),
+            "the access key needs none",
+            "The token that goes with temporary credentials. Nothing renews them here; a reload reads them again.",
+        ),
+    ],
+);
+
+static GCP: Shape = shape(
+    "A project of Google Cloud and a service account. The metadata server and users' own credentials are not asked.",
+    &[
+        required(
+            "location",
+            Kind::Text(Text::Name),
+            "The location of the models, such as europe-west1 or global.",
+        ),
+        optional(
+            "project",
+            Kind::Text(Text::Name),
+            "the service account's own project",
+            "The project that is charged.",
+        ),
+        optional(
+            "service_account",
+            Kind::Mapping(&SECRET),
+            "the file that GOOGLE_APPLICATION_CREDENTIALS names, unless there are `keys`",
+            "The JSON file of a service account's key, in one piece. Tokens come from its token_uri.",
+        ),
+    ],
+);
+
+static COPILOT: Shape = shape(
+    "A subscription of GitHub Copilot.",
+    &[
+        optional(
+            "token",
+            Kind::Mapping(&SECRET),
+            "keys are sent as they are",
+            "A lasting token of GitHub. It is exchanged for short-lived ones, ahead of their end, and goes nowhere else.",
+        ),
+        defaulted(
+            "token_url",
+            Kind::Text(Text::Url),
+            Word(preset::COPILOT_TOKEN_URL),
+            "Where it is exchanged.",
+        ),
+        defaulted(
+            "editor_version",
+            Kind::Text(Text::Any),
+            Word(preset::COPILOT_EDITOR_VERSION),
+            "Sent as Editor-Version.",
+        ),
+        defaulted(
+            "integration_id",
+            Kind::Text(Text::Any),
+            Word(preset::COPILOT_INTEGRATION_ID),
+            "Sent as Copilot-Integration-Id: the name under which GitHub knows the caller. Set your own if you have one.",
+        ),
+    ],
+);
 
 const OWNERSHIP: &[Choice] = &[
     choice(

@@ -228,6 +228,12 @@ impl Line {
                 r#"{{"object":"list","data":[{{"object":"embedding","index":0,"embedding":{EMBEDDING}}}],"model":{model},"usage":{{"prompt_tokens":{input},"total_tokens":{input}}}}}"#
             )),
             Surface::CountTokens => out.raw(format_args!(r#"{{"input_tokens":{input}}}"#)),
+            Surface::Converse => {
+                let (output, total) = (self.output, self.total());
+                out.raw(format_args!(
+                    r#"{{"output":{{"message":{{"role":"assistant","content":[{{"text":{text}}}]}}}},"stopReason":"end_turn","usage":{{"inputTokens":{input},"outputTokens":{output},"totalTokens":{total}}},"metrics":{{"latencyMs":1}}}}"#
+                ));
+            }
             Surface::CountContent => out.raw(format_args!(r#"{{"totalTokens":{input}}}"#)),
             Surface::EmbedContent => {
                 out.raw(format_args!(r#"{{"embedding":{{"values":{EMBEDDING}}}}}"#));

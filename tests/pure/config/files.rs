@@ -8,13 +8,16 @@ use rondo::providers::registry;
 use serde_json::Value;
 
 use super::FakeEnv;
+use super::google::account;
 
 /// Real files, and variables that are all set.
 struct Everything(FakeEnv);
 
 impl Env for Everything {
     fn var(&self, name: &str) -> Option<String> {
-        Some(format!("value-of-{name}"))
+        // A key of a service account is looked into.
+        let account = (name == "VERTEX_SERVICE_ACCOUNT").then(|| account(""));
+        Some(account.unwrap_or_else(|| format!("value-of-{name}")))
     }
 
     fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {

@@ -1,8 +1,11 @@
 //! The configuration, from text to snapshot.
 
 mod accepted;
+mod aws;
 mod azure;
+mod copilot;
 mod files;
+mod google;
 mod never;
 mod refused;
 mod refused_routing;
@@ -80,12 +83,15 @@ const COMPATIBLE: &[Api] = &[
 ];
 const ANTHROPIC: &[Api] = &[Api::AnthropicMessages, Api::AnthropicCountTokens];
 
-const ADAPTERS: [(&str, &[Api], Option<&str>); 5] = [
+const ADAPTERS: [(&str, &[Api], Option<&str>); 8] = [
     ("openai", OPENAI, Some("https://api.openai.com")),
     ("anthropic", ANTHROPIC, Some("https://api.anthropic.com")),
     ("vllm", OPENAI, None),
     ("azure_openai", OPENAI, None),
     ("openai_compatible", COMPATIBLE, None),
+    ("copilot", OPENAI, Some("https://api.githubcopilot.com")),
+    ("vertex", &[Api::OpenaiChat, Api::Gemini], None),
+    ("bedrock", &[Api::OpenaiChat, Api::BedrockConverse], None),
 ];
 
 impl AdapterCatalog for FakeCatalog {

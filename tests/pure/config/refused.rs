@@ -111,7 +111,7 @@ fn unknown_and_duplicate_keys_are_refused() {
         &changed("adapter: openai", "adaptor: openai"),
         &[
             "rondo.yaml:3:5: providers.a.adapter: missing; needed is the name of an adapter (The dialect this provider speaks: paths, credentials, error codes)",
-            "rondo.yaml:3:5: providers.a.adaptor: unknown key; did you mean `adapter`? Allowed here: adapter, base_url, deployments, api_version, auth, ownership, retry, trust_status, timeouts, http2, keys, mock, ca",
+            "rondo.yaml:3:5: providers.a.adaptor: unknown key; did you mean `adapter`? Allowed here: adapter, base_url, deployments, api_version, auth, aws, gcp, copilot, ownership, retry, trust_status, timeouts, http2, keys, mock, ca",
         ],
     );
     refused(
@@ -154,7 +154,7 @@ routes:
         text,
         &[
             "rondo.yaml:1:20: server.threads: 0 is out of range; allowed is 1 to 512",
-            "rondo.yaml:3:17: providers.a.adapter: unknown adapter \"opnai\"; did you mean `openai`? Available: openai, anthropic, vllm, azure_openai, openai_compatible",
+            "rondo.yaml:3:17: providers.a.adapter: unknown adapter \"opnai\"; did you mean `openai`? Available: openai, anthropic, vllm, azure_openai, openai_compatible, copilot, vertex, bedrock",
             "rondo.yaml:3:35: providers.a.ownership: unknown value \"both\"; needed is one of external, internal",
             "rondo.yaml:6:14: routes[0].models[0]: `*` stands at the end only, and once",
             "rondo.yaml:7:18: routes[0].deadline_ms: 0 is out of range; allowed is 1 to 86400000",
@@ -247,19 +247,19 @@ fn adapters_are_those_of_this_build() {
     refused(
         &changed("adapter: openai", "adapter: opnai"),
         &[
-            "rondo.yaml:3:14: providers.a.adapter: unknown adapter \"opnai\"; did you mean `openai`? Available: openai, anthropic, vllm, azure_openai, openai_compatible",
+            "rondo.yaml:3:14: providers.a.adapter: unknown adapter \"opnai\"; did you mean `openai`? Available: openai, anthropic, vllm, azure_openai, openai_compatible, copilot, vertex, bedrock",
         ],
     );
     refused(
-        &changed("adapter: openai", "adapter: bedrock"),
+        &changed("adapter: openai", "adapter: cohere"),
         &[
-            "rondo.yaml:3:14: providers.a.adapter: adapter bedrock is not built into this version; available: openai, anthropic, vllm, azure_openai, openai_compatible",
+            "rondo.yaml:3:14: providers.a.adapter: adapter cohere is not built into this version; available: openai, anthropic, vllm, azure_openai, openai_compatible, copilot, vertex, bedrock",
         ],
     );
     refused(
         &changed("adapter: openai", "adapter: cobol"),
         &[
-            "rondo.yaml:3:14: providers.a.adapter: unknown adapter \"cobol\"; available: openai, anthropic, vllm, azure_openai, openai_compatible",
+            "rondo.yaml:3:14: providers.a.adapter: unknown adapter \"cobol\"; available: openai, anthropic, vllm, azure_openai, openai_compatible, copilot, vertex, bedrock",
         ],
     );
 }
