@@ -33,6 +33,8 @@ struct Scenario {
     #[serde(default)]
     earlier: u32,
     #[serde(default)]
+    asleep: u16,
+    #[serde(default)]
     request: Request,
     #[serde(default)]
     client: Client,
@@ -294,9 +296,15 @@ async fn play(path: PathBuf) {
             by_label(&rondo, "rondo_exhaustion_suppressions_total", "reason"),
         )
     };
+    let route = Arc::clone(&rondo.app.snapshot().routes[0]);
+    let sleepers: Vec<_> = (0..scenario.asleep)
+        .map(|_| route.waiters.enter(1))
+        .collect();
+    assert!(sleepers.iter().all(Option::is_some), "no room for so many");
     let before = count();
     let seen = scenario.ask(&rondo, true).await;
     let after = count();
+    drop(sleepers);
     rondo.assert_quiet().await;
     assert_fresh(&scenario, &rondo);
 

@@ -36,6 +36,8 @@ struct Scenario {
     #[serde(default)]
     earlier: u32,
     #[serde(default)]
+    asleep: u16,
+    #[serde(default)]
     request: Request,
     #[serde(default)]
     client: Client,
@@ -361,6 +363,7 @@ fn play(scenario: &Scenario, file: &str) -> (Run, Vec<String>) {
         script.events.push((ms(after), Event::ShutdownBegun));
     }
     let plan = scenario.plan(&snapshot, route, began, file);
+    script.sleepers = scenario.asleep;
     let run = play_plan(plan, began, &mut script, &mut cooling, 1);
     let sends = run.trace.split(' ').filter_map(|word| {
         let (round, target) = word.split_once(':')?;
