@@ -88,6 +88,30 @@ impl Source {
 }
 
 impl Identity {
+    /// Its name in the pool of keys, where it stands alone; `None` where keys are.
+    pub const fn name(&self) -> Option<&'static str> {
+        match self {
+            Identity::Keys => None,
+            Identity::Aws(_) => Some("aws"),
+            Identity::Exchanged(exchange) => Some(match exchange.grant {
+                Grant::ServiceAccount { .. } => "gcp",
+                Grant::Copilot { .. } => "copilot",
+            }),
+        }
+    }
+
+    /// What lasts of it and is secret: a changed one is another identity.
+    pub const fn secret(&self) -> Option<&Secret> {
+        match self {
+            Identity::Keys => None,
+            Identity::Aws(aws) => Some(&aws.secret_access_key),
+            Identity::Exchanged(exchange) => Some(match &exchange.grant {
+                Grant::ServiceAccount { private_key, .. } => private_key,
+                Grant::Copilot { token, .. } => token,
+            }),
+        }
+    }
+
     /// What is shown to the provider, for people; `None` where keys are.
     pub fn phrase(&self) -> Option<String> {
         match self {

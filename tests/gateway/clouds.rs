@@ -344,3 +344,24 @@ routes:
     }
     rondo.assert_quiet().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_identity_is_not_the_client_s() {
+    // R-X2
+    let body = br#"{"message":"The security token included in the request is expired"}"#;
+    let text = format!(
+        "HTTP/1.1 403 Forbidden\r\nx-amzn-errortype: ExpiredTokenException\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let (upstream, _) = runtime([text.as_bytes(), body].concat()).await;
+    let yaml = signing(&upstream).replace(", { name: second, provider: other, model: x }", "");
+    let rondo = Rondo::start(&yaml).await;
+    for _ in 0..2 {
+        let path = "/model/claude/converse";
+        let found = call(rondo.addr, post(path, r#"{"messages":[]}"#)).await;
+        assert_eq!(found.status, 502, "{found:?}");
+        assert_eq!(found.json()["reason"], "upstream_credentials_exhausted");
+    }
+    assert_eq!(upstream.requests(), 1, "it is set aside");
+    rondo.assert_quiet().await;
+}

@@ -75,7 +75,8 @@ impl Cells {
         let names = provider.keys.iter().map(|key| Some(Arc::clone(&key.name)));
         let mut names: Vec<_> = names.collect();
         if names.is_empty() {
-            names.push(None);
+            // What stands in for keys is refused as one.
+            names.push(provider.identity.name().map(Into::into));
         }
         let keys = names.into_iter().map(|name| {
             let candidate = Candidate::of(provider, name.as_ref(), route, target);
@@ -99,8 +100,9 @@ impl Cells {
 
 fn secret_of(provider: &Provider, key: Option<&Arc<str>>) -> Option<Secret> {
     let mut keys = provider.keys.iter();
-    keys.find(|known| Some(&known.name) == key)
-        .map(|known| known.secret.clone())
+    let known = keys.find(|known| Some(&known.name) == key);
+    let secret = known.map(|known| &known.secret);
+    secret.or(provider.identity.secret()).cloned()
 }
 
 impl Candidate {
