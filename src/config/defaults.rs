@@ -26,8 +26,8 @@ pub const AZURE_AUTH: &str = "api_key";
 pub const COPILOT_TOKEN_URL: &str = "https://api.github.com/copilot_internal/v2/token";
 /// Copilot wants to know the program that asks.
 pub const COPILOT_EDITOR_VERSION: &str = concat!("rondo/", env!("CARGO_PKG_VERSION"));
-/// Copilot answers known integrations alone, and this one is open to all chat models.
-pub const COPILOT_INTEGRATION_ID: &str = "vscode-chat";
+/// Its own name: Rondo does not pass itself off as another program. GitHub answers integrations that it knows.
+pub const COPILOT_INTEGRATION_ID: &str = "rondo";
 /// Retries belong to the caller unless the operator says that the server behind this provider is his own.
 pub const OWNERSHIP: &str = "external";
 /// First retry of an own server: long enough for a queue slot to come free.

@@ -257,10 +257,7 @@ routes:
         "{head}"
     );
     assert!(head.contains("editor-version: rondo/"), "{head}");
-    assert!(
-        head.contains("copilot-integration-id: vscode-chat\r\n"),
-        "{head}"
-    );
+    assert!(head.contains("copilot-integration-id: rondo\r\n"), "{head}");
     assert!(
         !head.contains("gho_") && !head.contains("of-client"),
         "{head}"

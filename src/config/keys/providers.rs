@@ -192,7 +192,7 @@ static COPILOT: Shape = shape(
             "integration_id",
             Kind::Text(Text::Any),
             Word(preset::COPILOT_INTEGRATION_ID),
-            "Sent as Copilot-Integration-Id: the name under which GitHub knows the caller. Set your own if you have one.",
+            "Sent as Copilot-Integration-Id: the name under which GitHub knows the caller. Set the one that GitHub gave you.",
         ),
     ],
 );
