@@ -205,6 +205,22 @@ async fn the_last_certified_answer_is_told() {
     );
 }
 
+/// What the first target said in its headers is not said again with the second target's answer.
+#[tokio::test]
+async fn headers_belong_to_the_attempt_that_is_told() {
+    // R-D2 C92
+    let one =
+        "{ preset: openai.throttle, retry_after: 60, headers: { x-ratelimit-of-one: \"0\" } }";
+    let two_says =
+        "{ preset: openai.throttle, retry_after: 9, headers: { x-ratelimit-of-two: \"3\" } }";
+    let rondo = two(one, two_says, "mode: priority_failover").await;
+    let answer = call(rondo.addr, chat("m")).await;
+    assert_throttled(&answer, "exhausted", 8_000..=9_000);
+    assert_eq!(answer.header("x-ratelimit-of-two"), Some("3"));
+    assert_eq!(answer.header("x-ratelimit-of-one"), None);
+    rondo.assert_quiet().await;
+}
+
 /// The final throttle speaks the client's own format, for every family.
 #[tokio::test]
 async fn the_final_throttle_speaks_the_clients_format() {

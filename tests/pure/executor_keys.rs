@@ -66,6 +66,7 @@ fn a_refused_key_gives_way_to_the_next() {
 // R-F7: the client is never shown a 401 of a key that is not its own.
 #[test]
 fn when_no_key_is_accepted_the_client_is_told_so() {
+    // C69
     for keys in 1..=3 {
         for token in ["auth", "auth403"] {
             let run = crate::support::check::play(&pool(keys), &format!("T1: {token}"), 1);
@@ -154,6 +155,7 @@ fn the_pool_takes_part_in_precedence_as_one() {
 // R-B1
 #[test]
 fn keys_stay_inside_the_send_budget() {
+    // C68
     let spec = Spec {
         sends_max: 2,
         ..pool(3)

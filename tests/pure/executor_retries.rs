@@ -56,6 +56,7 @@ fn an_internal_provider_without_rules_only_marks() {
 // R-P2: one counter over any mix; a change of status resets nothing, and the first status counts as much as the last.
 #[test]
 fn any_mix_of_statuses_shares_one_counter() {
+    // C93
     for mix in [
         "429 500 503 529",
         "u429 502 504 520",

@@ -22,6 +22,7 @@ mod executor_stops;
 mod executor_suppression;
 mod explain;
 mod explain_costs;
+mod field_cases;
 mod fuzz_entries;
 mod ledger;
 mod model;

@@ -160,6 +160,7 @@ fn a_frame_over_the_bound_is_not_gathered() {
 
 #[test]
 fn an_exception_before_output_is_an_error_and_never_a_proof() {
+    // C53
     // R-A4 R-A1
     let start = event("messageStart", "{\"role\":\"assistant\"}");
     let cases = [
