@@ -16,8 +16,6 @@ const RESERVE_STEP: u64 = 256 << 10;
 
 /// How many of the longest pauses a whole upload may take: ten minutes by default, for a client that drips bytes just in time.
 const UPLOAD_PAUSES_MAX: u32 = 10;
-/// Parts below this size are copied together: each part that is kept costs far more than its bytes, and the smallest has one.
-const PART_KEPT_MIN: usize = 16 << 10;
 /// Largest body that is read for the sake of its connection: about what a new one would cost.
 const SKIP_BYTES_MAX: usize = 64 << 10;
 /// Bytes that a refused client may still send before its connection is cut: a usual body, as large as one may be by default.
@@ -142,13 +140,12 @@ pub async fn linger(session: &mut ServerSession) {
     let _ = timeout(LINGER_TIME_MAX, read).await;
 }
 
-/// The parts of a body as they come. With a known length they are copied into their place at once; memory that is not reached is
-/// never touched, so a length that lies costs nothing. Without one, large parts are kept, small ones gathered, and all joined at the end.
+/// The parts of a body as they come, gathered in one piece. With a known length its place is reserved at once; memory that is not reached
+/// is never touched, so a length that lies costs nothing. Without one it grows by doubling, which moves pages and not bytes where it is large.
 struct Parts {
     first: Option<Bytes>,
-    rest: Vec<Bytes>,
-    gathered: Vec<u8>,
-    expected: Option<usize>,
+    whole: Vec<u8>,
+    expected: usize,
     len: usize,
 }
 
@@ -157,61 +154,27 @@ impl Parts {
         let expected = content_length.and_then(|length| usize::try_from(length).ok());
         Parts {
             first: None,
-            rest: Vec::new(),
-            gathered: Vec::new(),
-            expected,
+            whole: Vec::new(),
+            expected: expected.unwrap_or_default(),
             len: 0,
         }
     }
 
     fn push(&mut self, part: Bytes) {
-        let is_first = self.len == 0;
         self.len += part.len();
         // Most bodies come in one part: no copy.
-        if is_first {
+        if self.first.is_none() && self.whole.is_empty() {
             self.first = Some(part);
             return;
         }
-        if let (Some(expected), Some(_)) = (self.expected, &self.first) {
-            self.gathered.reserve_exact(expected);
+        if let Some(first) = self.first.take() {
+            self.whole.reserve_exact(self.expected);
+            self.whole.extend_from_slice(&first);
         }
-        let first = self.first.take();
-        for part in first.into_iter().chain([part]) {
-            self.add(part);
-        }
+        self.whole.extend_from_slice(&part);
     }
 
-    fn add(&mut self, part: Bytes) {
-        if self.expected.is_some() || part.len() < PART_KEPT_MIN {
-            self.gathered.extend_from_slice(&part);
-        } else {
-            self.keep_gathered();
-            self.rest.push(part);
-        }
-        if self.expected.is_none() && self.gathered.len() >= PART_KEPT_MIN {
-            self.keep_gathered();
-        }
-    }
-
-    fn keep_gathered(&mut self) {
-        if !self.gathered.is_empty() {
-            self.rest
-                .push(Bytes::from(std::mem::take(&mut self.gathered)));
-        }
-    }
-
-    fn join(mut self) -> Bytes {
-        if let Some(only) = self.first {
-            return only;
-        }
-        if self.rest.is_empty() {
-            return Bytes::from(self.gathered);
-        }
-        self.keep_gathered();
-        let mut whole = Vec::with_capacity(self.len);
-        for part in self.rest {
-            whole.extend_from_slice(&part);
-        }
-        Bytes::from(whole)
+    fn join(self) -> Bytes {
+        self.first.unwrap_or_else(|| Bytes::from(self.whole))
     }
 }

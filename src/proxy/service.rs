@@ -54,12 +54,11 @@ impl DataPlane {
     async fn serve(
         &self,
         session: &mut Session,
+        inbound: Inbound<'_>,
         ctx: &mut RequestCtx,
         who: &mut Requester,
     ) -> Result<Next, Refused> {
-        let header = session.req_header();
-        let (method, path) = (header.method.clone(), header.uri.path().to_owned());
-        match recognise(method.as_str(), &path) {
+        match inbound {
             Inbound::Operation(asked) => {
                 who.api = Some(asked.api);
                 self.gateway
@@ -320,12 +319,12 @@ impl ProxyHttp for DataPlane {
         if session.as_downstream_mut().get_keepalive().is_some() {
             session.set_keepalive(Some(keepalive.as_secs().max(1)));
         }
-        let path = session.req_header().uri.path();
-        let method = session.req_header().method.as_str();
-        if recognise(method, path) == Inbound::ListModels {
+        let path = session.req_header().uri.path().to_owned();
+        let inbound = recognise(session.req_header().method.as_str(), &path);
+        if inbound == Inbound::ListModels {
             return self.list_models(session, &who).await;
         }
-        match self.serve(session, ctx, &mut who).await {
+        match self.serve(session, inbound, ctx, &mut who).await {
             Err(refused) => self.refuse(session, ctx, &who, refused).await,
             Ok(Next::Answer(answer)) => match ctx.cell() {
                 Some(cell) => write_final(session, cell, &answer).await.map(|_| true),
