@@ -5,9 +5,11 @@
 //! (R-S23); what was sent is settled or open, and what was admitted is asleep, in its second round, or ended ([`totals`]).
 
 pub mod book;
+pub mod columns;
 pub mod entry;
 mod open;
 pub mod ring;
+pub mod store;
 pub mod totals;
 
 pub use book::{Book, Recorder};
