@@ -15,7 +15,7 @@ const START_MAX: Duration = Duration::from_secs(10);
 pub struct Gateway {
     /// Where it listens.
     pub addr: SocketAddr,
-    _child: Child,
+    child: Child,
 }
 
 impl Gateway {
@@ -30,6 +30,11 @@ impl Gateway {
              routes: [{{ name: r, models: [m], targets: [{{ name: t, provider: up }}] }}]\n",
             free_port().await?
         );
+        Gateway::start_with(binary, addr, &yaml).await
+    }
+
+    /// Starts the binary with this configuration, which listens on `addr`.
+    pub async fn start_with(binary: &Path, addr: SocketAddr, yaml: &str) -> io::Result<Gateway> {
         let file = std::env::temp_dir().join(format!("rondo-load-{}.yaml", std::process::id()));
         std::fs::write(&file, yaml)?;
         let child = Command::new(binary)
@@ -45,10 +50,16 @@ impl Gateway {
             }
         };
         tokio::time::timeout(START_MAX, listening).await.map_err(io::Error::other)?;
-        Ok(Gateway { addr, _child: child })
+        Ok(Gateway { addr, child })
+    }
+
+    /// Ends the process with SIGKILL, and waits until it is gone.
+    pub async fn kill(mut self) -> io::Result<()> {
+        self.child.kill().await
     }
 }
 
-async fn free_port() -> io::Result<SocketAddr> {
+/// An address of the loopback that nobody listens on.
+pub async fn free_port() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }

@@ -2,9 +2,11 @@
 //!
 //! `rondo-load-tests chunks [--binary FILE] [--count N] [--gap-us N]`: how long a chunk of a stream is in the gateway.
 //! `rondo-load-tests closed [--binary FILE] [--count N]`: capacity over kept connections, and whether every one is kept.
+//! `rondo-load-tests crash [--binary FILE] [--count ROUNDS] [--rate N] [--durability batch|strict]`: SIGKILL under load, and what the records say.
 
 mod chunks;
 mod closed;
+mod crash;
 mod gateway;
 mod stats;
 
@@ -19,6 +21,10 @@ pub struct Options {
     pub count: usize,
     /// Microseconds between two chunks.
     pub gap_us: u64,
+    /// Requests a second, where a scenario has a rate.
+    pub rate: u64,
+    /// `ledger.durability`.
+    pub durability: String,
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
@@ -29,6 +35,8 @@ async fn main() -> ExitCode {
         binary: PathBuf::from("target/release/rondo"),
         count: 1000,
         gap_us: 2000,
+        rate: 500,
+        durability: "batch".to_owned(),
     };
     while let Some(flag) = args.next() {
         let Some(value) = args.next() else { return usage() };
@@ -42,17 +50,23 @@ async fn main() -> ExitCode {
                 Ok(gap) => options.gap_us = gap,
                 Err(_) => return usage(),
             },
+            "--rate" => match value.parse() {
+                Ok(rate) => options.rate = rate,
+                Err(_) => return usage(),
+            },
+            "--durability" if ["batch", "strict"].contains(&value.as_str()) => options.durability = value,
             _ => return usage(),
         }
     }
     match scenario.as_str() {
         "chunks" => chunks::run(&options).await,
+        "crash" => crash::run(&options).await,
         "closed" => closed::run(&options).await,
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: rondo-load-tests chunks|closed [--binary FILE] [--count N] [--gap-us N]");
+    eprintln!("usage: rondo-load-tests chunks|closed|crash [--binary FILE] [--count N] [--gap-us N] [--rate N] [--durability batch|strict]");
     ExitCode::from(2)
 }
