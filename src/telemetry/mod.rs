@@ -25,7 +25,7 @@ use prometheus::TextEncoder;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
-use crate::ledger::{Book, Record, Recorder};
+use crate::ledger::{Book, Record};
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::host::Clock;
@@ -61,8 +61,8 @@ pub struct Setup {
     pub buffered: Arc<BufferedBytes>,
     /// Names this process in the records.
     pub boot_id: Arc<str>,
-    /// Where rows go beside the memory of this process.
-    pub recorder: Option<Arc<dyn Recorder>>,
+    /// The records. Whoever collects them holds it as well.
+    pub book: Arc<Book>,
 }
 
 impl std::fmt::Debug for Setup {
@@ -80,7 +80,7 @@ pub struct Telemetry {
     generations: Generations,
     buffered: Arc<BufferedBytes>,
     boot_id: Arc<str>,
-    book: Book,
+    book: Arc<Book>,
     clock: Clock,
     /// Gauges that are read at a scrape are written before it is encoded; one scrape at a time.
     scrape: Mutex<()>,
@@ -92,7 +92,7 @@ impl Telemetry {
         Telemetry::with(Setup {
             buffered,
             boot_id: Arc::from(format!("{:016x}", SmallRng::from_os_rng().next_u64())),
-            recorder: None,
+            book: Arc::default(),
         })
     }
 
@@ -105,7 +105,7 @@ impl Telemetry {
             families,
             buffered: setup.buffered,
             boot_id: setup.boot_id,
-            book: Book::new(setup.recorder),
+            book: setup.book,
             clock: Clock::start(),
             scrape: Mutex::new(()),
         })

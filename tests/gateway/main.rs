@@ -32,6 +32,8 @@ mod protocols;
 mod retries;
 mod rounds;
 mod scenarios;
+mod store_sqlite;
+mod store_suite;
 mod streams;
 mod support;
 mod telemetry;

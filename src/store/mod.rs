@@ -1,0 +1,3 @@
+//! Where records go on disk.
+
+pub mod sqlite;
