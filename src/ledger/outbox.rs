@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::store::Piece;
 use crate::core::limits::SETTLED_RECORDS_MAX;
 
+/// Room that an emptied queue keeps ready.
+const ROOM: usize = 256;
+
 /// The queue.
 #[derive(Debug)]
 pub struct Outbox {
@@ -46,7 +49,9 @@ impl Outbox {
 
     /// Everything that is in it, oldest first.
     pub fn take(&self) -> Vec<Piece> {
-        std::mem::take(&mut *self.lock())
+        // Made outside the lock, so that those who push next seldom have to grow it.
+        let empty = Vec::with_capacity(ROOM);
+        std::mem::replace(&mut *self.lock(), empty)
     }
 
     /// Pieces in it.

@@ -85,6 +85,7 @@ impl World {
             buffered: Arc::clone(&buffered),
             boot_id: Arc::from("boot"),
             book,
+            recording: None,
         });
         telemetry.adopt(&snapshot, ReloadResult::Initial);
         World {
