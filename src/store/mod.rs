@@ -36,6 +36,8 @@ use strict::Bell;
 pub const COLLECT_EVERY: Duration = Duration::from_millis(25);
 /// Time that the end of a process waits for operations that its runtimes are dropping.
 const DROPS_MAX: Duration = Duration::from_millis(250);
+/// Time for the records when recording is dropped without having been finished.
+const DROP_MAX: Duration = Duration::from_secs(1);
 /// How often it looks.
 const DROPS_EVERY: Duration = Duration::from_millis(5);
 
@@ -259,6 +261,13 @@ impl Recording {
                 }
             },
         }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Whoever forgot to finish has it done, so that the threads end.
+        self.finish(DROP_MAX);
     }
 }
 

@@ -83,8 +83,11 @@ impl Spool {
         let mut taken = 0_usize;
         let mut rest = pieces;
         while !rest.is_empty() {
-            let (bytes, count) = encoded(rest);
-            self.write(&bytes).map_err(|error| (taken, error))?;
+            let (bytes, count) = encoded(rest, self.room());
+            if count == 0 {
+                return Err((taken, SpoolError::Full));
+            }
+            self.write(&bytes).map_err(|error| (taken, error.into()))?;
             taken = taken.saturating_add(count);
             rest = rest.get(count..).unwrap_or_default();
         }
@@ -96,9 +99,13 @@ impl Spool {
         let mut parts = Vec::new();
         let mut rest = pieces;
         while !rest.is_empty() {
-            let (bytes, count) = encoded(rest);
+            let (bytes, count) = encoded(rest, u64::MAX);
             parts.push(bytes);
             rest = rest.get(count..).unwrap_or_default();
+        }
+        let bytes: usize = parts.iter().map(Vec::len).sum();
+        if wide(bytes) > self.room() {
+            return Err(SpoolError::Full);
         }
         // The last part first, so that each stands before what follows it.
         for bytes in parts.iter().rev() {
@@ -106,7 +113,7 @@ impl Spool {
                 Some(first) => first.number.saturating_sub(1),
                 None => FIRST,
             };
-            let length = self.room_for(bytes)?;
+            let length = wide(bytes.len());
             let mut file = self.create(number)?;
             if let Err(error) = file.write_all(bytes).and_then(|()| self.settle(&file)) {
                 let _ = std::fs::remove_file(self.path(number));
@@ -144,8 +151,8 @@ impl Spool {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), SpoolError> {
-        let length = self.room_for(bytes)?;
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = wide(bytes.len());
         let file = match self.open.take() {
             Some(file) => file,
             None => {
@@ -163,7 +170,7 @@ impl Spool {
         if let Err(error) = written {
             // What stands there half is cut off, and the next write begins a segment of its own.
             let _ = file.set_len(before);
-            return Err(error.into());
+            return Err(error);
         }
         self.counts.spool_grew(length);
         if let Some(last) = self.segments.back_mut() {
@@ -175,12 +182,9 @@ impl Spool {
         Ok(())
     }
 
-    fn room_for(&self, bytes: &[u8]) -> Result<u64, SpoolError> {
-        let length = wide(bytes.len());
-        if self.counts.spool_bytes().saturating_add(length) > self.bytes_max {
-            return Err(SpoolError::Full);
-        }
-        Ok(length)
+    /// Bytes up to the bound.
+    fn room(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.counts.spool_bytes())
     }
 
     fn create(&self, number: u64) -> io::Result<File> {
@@ -205,12 +209,17 @@ impl Spool {
     }
 }
 
-/// As many pieces as fill a segment, and how many they are; at least one.
-fn encoded(pieces: &[Piece]) -> (Vec<u8>, usize) {
+/// As many pieces as fill a segment or the room, and how many they are.
+fn encoded(pieces: &[Piece], room: u64) -> (Vec<u8>, usize) {
     let mut bytes = Vec::new();
     let mut count = 0_usize;
     for piece in pieces {
+        let before = bytes.len();
         encode(piece, &mut bytes);
+        if wide(bytes.len()) > room {
+            bytes.truncate(before);
+            break;
+        }
         count = count.saturating_add(1);
         if bytes.len() >= SEGMENT_BYTES {
             break;

@@ -80,10 +80,15 @@ impl World {
     }
 
     pub fn with(book: Arc<Book>) -> World {
+        World::of(book, "boot")
+    }
+
+    /// The same, as this process.
+    pub fn of(book: Arc<Book>, boot_id: &str) -> World {
         let (snapshot, buffered) = (compiled(YAML, None), Arc::new(BufferedBytes::default()));
         let telemetry = Telemetry::with(Setup {
             buffered: Arc::clone(&buffered),
-            boot_id: Arc::from("boot"),
+            boot_id: Arc::from(boot_id),
             book,
             recording: None,
         });
