@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -15,17 +15,30 @@ const START_MAX: Duration = Duration::from_secs(10);
 pub struct Gateway {
     /// Where it listens.
     pub addr: SocketAddr,
+    dir: PathBuf,
     _child: Child,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
 }
 
 impl Gateway {
     /// Starts the binary with the model `m` routed to `upstream`.
-    pub async fn start(binary: &Path, upstream: SocketAddr) -> io::Result<Gateway> {
+    pub async fn start(binary: &Path, upstream: SocketAddr, ledger: &str) -> io::Result<Gateway> {
         let addr = free_port().await?;
+        let dir = std::env::temp_dir().join(format!("rondo-load-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let ledger = match ledger {
+            "off" => "store: off".to_owned(),
+            durability => format!("store: sqlite, path: {}, durability: {durability}", dir.join("rondo.db").display()),
+        };
         let yaml = format!(
             "server: {{ listen: [{{ address: \"{addr}\" }}], threads: 1 }}\n\
              admin: {{ listen: \"{}\" }}\n\
-             ledger: {{ store: off }}\n\
+             ledger: {{ {ledger} }}\n\
              providers: {{ up: {{ adapter: openai_compatible, base_url: \"http://{upstream}\" }} }}\n\
              routes: [{{ name: r, models: [m], targets: [{{ name: t, provider: up }}] }}]\n",
             free_port().await?
@@ -45,7 +58,7 @@ impl Gateway {
             }
         };
         tokio::time::timeout(START_MAX, listening).await.map_err(io::Error::other)?;
-        Ok(Gateway { addr, _child: child })
+        Ok(Gateway { addr, dir, _child: child })
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! `rondo-load-tests chunks [--binary FILE] [--count N] [--gap-us N]`: how long a chunk of a stream is in the gateway.
 //! `rondo-load-tests closed [--binary FILE] [--count N]`: capacity over kept connections, and whether every one is kept.
+//!
+//! `--ledger batch` or `strict` lets the gateway record into a SQLite file; without it nothing is recorded.
 
 mod chunks;
 mod closed;
@@ -19,6 +21,8 @@ pub struct Options {
     pub count: usize,
     /// Microseconds between two chunks.
     pub gap_us: u64,
+    /// Where the gateway keeps its records: `off`, `batch` or `strict`.
+    pub ledger: String,
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
@@ -29,6 +33,7 @@ async fn main() -> ExitCode {
         binary: PathBuf::from("target/release/rondo"),
         count: 1000,
         gap_us: 2000,
+        ledger: "off".to_owned(),
     };
     while let Some(flag) = args.next() {
         let Some(value) = args.next() else { return usage() };
@@ -42,6 +47,7 @@ async fn main() -> ExitCode {
                 Ok(gap) => options.gap_us = gap,
                 Err(_) => return usage(),
             },
+            "--ledger" => options.ledger = value,
             _ => return usage(),
         }
     }
@@ -53,6 +59,6 @@ async fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: rondo-load-tests chunks|closed [--binary FILE] [--count N] [--gap-us N]");
+    eprintln!("usage: rondo-load-tests chunks|closed [--binary FILE] [--count N] [--gap-us N] [--ledger off|batch|strict]");
     ExitCode::from(2)
 }

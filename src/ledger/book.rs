@@ -58,24 +58,12 @@ struct Part {
 }
 
 impl Part {
-    /// Lists the record as changed.
-    fn list(&mut self, key: Key) {
-        let Some(slot) = self.open.get_mut(&key) else {
-            return;
-        };
-        if slot.listed {
-            return;
-        }
-        slot.listed = true;
-        if self.fresh.len() >= FRESH_PER_SHARD_MAX {
-            // Nobody collects in time: what has ended needs no place. What is left is one entry for each open record.
-            let open = &self.open;
-            let mut kept = HashSet::new();
-            self.fresh
-                .retain(|key| open.get(key).is_some_and(|slot| slot.listed) && kept.insert(*key));
-            self.fresh.retain(|kept| *kept != key);
-        }
-        self.fresh.push(key);
+    /// Nobody collects in time: what has ended needs no place in the list. What is left is one entry for each open record.
+    fn thin(&mut self) {
+        let open = &self.open;
+        let mut kept = HashSet::new();
+        self.fresh
+            .retain(|key| open.get(key).is_some_and(|slot| slot.listed) && kept.insert(*key));
     }
 
     /// Copies of the listed records that are still open.
@@ -127,18 +115,21 @@ impl Book {
         let sequence = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let open = OpenOperation::begin(sequence, opening);
         let key = Key::of(&id);
-        let Some(mut shard) = self.shard(key) else {
+        let Some(mut part) = self.shard(key) else {
             return;
         };
-        if shard.open.len() >= OPEN_PER_SHARD_MAX {
+        if part.open.len() >= OPEN_PER_SHARD_MAX {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let listed = false;
-        let before = shard.open.insert(key, Slot { open, listed });
+        let listed = self.outbox.is_some();
+        let before = part.open.insert(key, Slot { open, listed });
         debug_assert!(before.is_none(), "an operation was opened twice");
-        if self.outbox.is_some() {
-            shard.list(key);
+        if listed {
+            part.fresh.push(key);
+        }
+        if part.fresh.len() > FRESH_PER_SHARD_MAX {
+            part.thin();
         }
     }
 
@@ -148,12 +139,14 @@ impl Book {
         let Some(mut shard) = self.shard(key) else {
             return;
         };
-        let Some(slot) = shard.open.get_mut(&key) else {
+        let Part { open, fresh } = &mut *shard;
+        let Some(slot) = open.get_mut(&key) else {
             return;
         };
         let changed = slot.open.note(note, facts, at).is_some();
-        if changed && self.outbox.is_some() {
-            shard.list(key);
+        if changed && self.outbox.is_some() && !slot.listed {
+            slot.listed = true;
+            fresh.push(key);
         }
     }
 

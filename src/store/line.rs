@@ -86,10 +86,11 @@ impl Line {
         }
     }
 
-    /// Hands pieces on. Whether they are in the spool, all of them, when this returns.
+    /// Hands pieces on. Whether everything that was handed over is in the spool, or further, when this returns.
     pub(super) fn push(&self, pieces: Vec<Piece>, how: Hand) -> bool {
         if pieces.is_empty() {
-            return true;
+            let state = self.lock();
+            return state.queue.is_empty() && state.taken.is_none();
         }
         self.counts.enter(pieces.len());
         let mut state = self.lock();
@@ -100,10 +101,12 @@ impl Line {
         } else {
             self.spool(&mut state, pieces)
         };
+        // What an earlier failure left in memory may be what somebody waits for.
+        let on_disk = spooled && state.queue.is_empty() && state.taken.is_none();
         state.rung = true;
         drop(state);
         self.wake.notify_one();
-        spooled
+        on_disk
     }
 
     fn spool(&self, state: &mut State, mut pieces: Vec<Piece>) -> bool {

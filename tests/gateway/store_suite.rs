@@ -24,9 +24,12 @@ pub const START: i64 = 1_700_000_000_000_000;
 /// A store that holds nothing, not opened yet, and a reader of the same.
 pub type Made = (Box<dyn Store>, Box<dyn Reader>);
 
+/// What is shown of a fresh store.
+type Claim = fn(Made);
+
 /// Runs every claim on a fresh store. R-L1 R-L6
 pub fn suite(make: impl Fn() -> Made) {
-    let claims: &[(&str, fn(Made))] = &[
+    let claims: &[(&str, Claim)] = &[
         ("a row is written as it is", a_row_is_written_as_it_is),
         (
             "pending becomes terminal once",
