@@ -3,8 +3,8 @@
 //! A pure core decides, a thin shell performs. The modules stand in reading order; each imports only from those before it:
 //! [`core`] (vocabulary and decisions) and [`policy`] (compiled rules and shared counters), [`executor`] (the state machine of one
 //! operation), [`ledger`] (what is recorded), [`providers`] (what answers prove), [`config`] (YAML to a snapshot), [`explain`] (the plan
-//! for a request that is not sent). Up to here nothing knows a clock, a socket or Pingora. Then `proxy` (the data plane), `telemetry` and
-//! `admin` (what is seen of it), `mock` (scripted providers), and `app` (the process).
+//! for a request that is not sent). Up to here nothing knows a clock, a socket or Pingora. Then `store` (records on disk), `proxy` (the data
+//! plane), `telemetry` and `admin` (what is seen of it), `mock` (scripted providers), and `app` (the process).
 
 pub mod core;
 
@@ -22,6 +22,9 @@ pub mod explain;
 
 #[doc(hidden)]
 pub mod fuzzing;
+
+#[cfg(feature = "proxy")]
+pub mod store;
 
 #[cfg(feature = "proxy")]
 pub mod proxy;

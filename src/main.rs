@@ -96,7 +96,10 @@ fn run(file: &Path, start: StartOptions) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    match server::run(&app, &background, signals, start) {
+    let served = server::run(&app, &background, signals, start);
+    // After SIGINT the runtimes have dropped their requests by now; after a drain this was done before.
+    app.finish_records();
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error @ ServeError::Listen { .. }) => {
             eprintln!("{error}");

@@ -42,7 +42,7 @@ async fn measure(options: &Options) -> io::Result<(Vec<u64>, Vec<u64>)> {
             tokio::spawn(serve(stream, start, count, gap));
         }
     });
-    let gateway = Gateway::start(&options.binary, upstream).await?;
+    let gateway = Gateway::start(&options.binary, upstream, &options.ledger).await?;
     let through = read(gateway.addr, start).await?;
     let direct = read(upstream, start).await?;
     Ok((through, direct))

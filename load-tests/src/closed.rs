@@ -45,7 +45,7 @@ async fn measure(options: &Options) -> io::Result<bool> {
             tokio::spawn(serve(stream));
         }
     });
-    let gateway = Gateway::start(&options.binary, upstream).await?;
+    let gateway = Gateway::start(&options.binary, upstream, &options.ledger).await?;
     let counts = Arc::new(Counts::default());
     let start = Instant::now();
     let mut clients = Vec::new();

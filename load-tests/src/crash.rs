@@ -72,14 +72,14 @@ pub async fn run(options: &Options) -> ExitCode {
 }
 
 async fn rounds(options: &Options) -> io::Result<bool> {
-    let strict = options.durability == "strict";
+    let strict = options.ledger == "strict";
     let folder = std::env::temp_dir().join(format!("rondo-crash-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let seen = Arc::new(Seen::default());
     let (first, second) = (upstream(1, &seen).await?, upstream(2, &seen).await?);
     let database = folder.join("records.db");
     let addr = free_port().await?;
-    let yaml = config(addr, free_port().await?, &database, &options.durability, [first, second]);
+    let yaml = config(addr, free_port().await?, &database, &options.ledger, [first, second]);
     let (mut clean, mut oldest) = (true, Duration::ZERO);
     for round in 0..options.count {
         let found = one(options, round, &yaml, addr, &database, &seen).await?;
@@ -90,7 +90,7 @@ async fn rounds(options: &Options) -> io::Result<bool> {
     println!(
         "{} rounds, durability {}, {} requests/s: {}; oldest send without a record: {oldest:?} before the kill",
         options.count,
-        options.durability,
+        options.ledger,
         options.rate,
         if clean { "clean" } else { "NOT CLEAN" }
     );

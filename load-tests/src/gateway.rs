@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -16,16 +16,25 @@ pub struct Gateway {
     /// Where it listens.
     pub addr: SocketAddr,
     child: Child,
+    file: PathBuf,
 }
 
 impl Gateway {
-    /// Starts the binary with the model `m` routed to `upstream`.
-    pub async fn start(binary: &Path, upstream: SocketAddr) -> io::Result<Gateway> {
+    /// Starts the binary with the model `m` routed to `upstream`; `ledger` is `off`, `batch` or `strict`.
+    pub async fn start(binary: &Path, upstream: SocketAddr, ledger: &str) -> io::Result<Gateway> {
         let addr = free_port().await?;
+        let dir = std::env::temp_dir().join(format!("rondo-load-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let ledger = match ledger {
+            "off" => "store: off".to_owned(),
+            durability => {
+                format!("store: sqlite, path: {}, durability: {durability}", dir.join("rondo.db").display())
+            }
+        };
         let yaml = format!(
             "server: {{ listen: [{{ address: \"{addr}\" }}], threads: 1 }}\n\
              admin: {{ listen: \"{}\" }}\n\
-             ledger: {{ store: off }}\n\
+             ledger: {{ {ledger} }}\n\
              providers: {{ up: {{ adapter: openai_compatible, base_url: \"http://{upstream}\" }} }}\n\
              routes: [{{ name: r, models: [m], targets: [{{ name: t, provider: up }}] }}]\n",
             free_port().await?
@@ -35,11 +44,13 @@ impl Gateway {
 
     /// Starts the binary with this configuration, which listens on `addr`.
     pub async fn start_with(binary: &Path, addr: SocketAddr, yaml: &str) -> io::Result<Gateway> {
-        let file = std::env::temp_dir().join(format!("rondo-load-{}.yaml", std::process::id()));
+        let name = format!("rondo-load-{}-{}.yaml", std::process::id(), addr.port());
+        let file = std::env::temp_dir().join(name);
         std::fs::write(&file, yaml)?;
-        let child = Command::new(binary)
-            .arg("run")
-            .arg("-c")
+        // Many sockets: with as many open files as it may have.
+        let child = Command::new("sh")
+            .args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" run -c \"$1\""])
+            .arg(binary)
             .arg(&file)
             .env("RUST_LOG", "warn")
             .kill_on_drop(true)
@@ -50,12 +61,27 @@ impl Gateway {
             }
         };
         tokio::time::timeout(START_MAX, listening).await.map_err(io::Error::other)?;
-        Ok(Gateway { addr, child })
+        Ok(Gateway { addr, child, file })
     }
 
     /// Ends the process with SIGKILL, and waits until it is gone.
     pub async fn kill(mut self) -> io::Result<()> {
         self.child.kill().await
+    }
+
+    /// Its resident memory in bytes.
+    pub fn memory(&self) -> io::Result<i64> {
+        let id = self.child.id().ok_or_else(|| io::Error::other("the gateway has ended"))?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok());
+        kibibytes.map(|kibibytes| kibibytes << 10).ok_or_else(|| io::Error::other("no VmRSS"))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
     }
 }
 

@@ -1,17 +1,27 @@
 //! Measures the gateway from outside, on loopback: starts the binary, plays upstream and client in this process, so that one clock sees both.
 //!
-//! `rondo-load-tests chunks [--binary FILE] [--count N] [--gap-us N]`: how long a chunk of a stream is in the gateway.
-//! `rondo-load-tests closed [--binary FILE] [--count N]`: capacity over kept connections, and whether every one is kept.
-//! `rondo-load-tests crash [--binary FILE] [--count ROUNDS] [--rate N] [--durability batch|strict]`: SIGKILL under load, and what the records say.
+//! `rondo-load-tests chunks`: how long a chunk of a stream is in the gateway.
+//! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
+//! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
+//! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
 
 mod chunks;
 mod closed;
 mod crash;
 mod gateway;
+mod holding;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding
+  --binary FILE               the gateway (target/release/rondo)
+  --count N                   samples, rounds or attempts
+  --gap-us N                  microseconds between two chunks
+  --rate N                    requests a second
+  --body BYTES                size of each request
+  --ledger off|batch|strict   where and how records are kept (SQLite)";
 
 /// What the command line asks for.
 pub struct Options {
@@ -23,50 +33,62 @@ pub struct Options {
     pub gap_us: u64,
     /// Requests a second, where a scenario has a rate.
     pub rate: u64,
-    /// `ledger.durability`.
-    pub durability: String,
+    /// Bytes of each request's body.
+    pub body: usize,
+    /// Where the gateway keeps its records: `off`, `batch` or `strict`.
+    pub ledger: String,
+}
+
+impl Options {
+    fn parse(scenario: &str, mut args: impl Iterator<Item = String>) -> Option<Options> {
+        let mut options = Options {
+            binary: PathBuf::from("target/release/rondo"),
+            count: match scenario {
+                "holding" => 10_000,
+                "crash" => 20,
+                _ => 1000,
+            },
+            gap_us: 2000,
+            rate: 500,
+            body: 100 << 10,
+            ledger: if scenario == "crash" { "batch" } else { "off" }.to_owned(),
+        };
+        while let Some(flag) = args.next() {
+            let value = args.next()?;
+            match flag.as_str() {
+                "--binary" => options.binary = value.into(),
+                "--count" => options.count = value.parse().ok()?,
+                "--gap-us" => options.gap_us = value.parse().ok()?,
+                "--rate" => options.rate = value.parse().ok()?,
+                "--body" => options.body = value.parse().ok()?,
+                "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => options.ledger = value,
+                _ => return None,
+            }
+        }
+        Some(options)
+    }
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
 async fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let scenario = args.next().unwrap_or_default();
-    let mut options = Options {
-        binary: PathBuf::from("target/release/rondo"),
-        count: 1000,
-        gap_us: 2000,
-        rate: 500,
-        durability: "batch".to_owned(),
+    let Some(options) = Options::parse(&scenario, args) else {
+        return usage();
     };
-    while let Some(flag) = args.next() {
-        let Some(value) = args.next() else { return usage() };
-        match flag.as_str() {
-            "--binary" => options.binary = value.into(),
-            "--count" => match value.parse() {
-                Ok(count) => options.count = count,
-                Err(_) => return usage(),
-            },
-            "--gap-us" => match value.parse() {
-                Ok(gap) => options.gap_us = gap,
-                Err(_) => return usage(),
-            },
-            "--rate" => match value.parse() {
-                Ok(rate) => options.rate = rate,
-                Err(_) => return usage(),
-            },
-            "--durability" if ["batch", "strict"].contains(&value.as_str()) => options.durability = value,
-            _ => return usage(),
-        }
-    }
     match scenario.as_str() {
         "chunks" => chunks::run(&options).await,
-        "crash" => crash::run(&options).await,
         "closed" => closed::run(&options).await,
+        "crash" => crash::run(&options).await,
+        "holding" => {
+            holding::raise_limit();
+            holding::run(&options).await
+        }
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: rondo-load-tests chunks|closed|crash [--binary FILE] [--count N] [--gap-us N] [--rate N] [--durability batch|strict]");
+    eprintln!("{USAGE}");
     ExitCode::from(2)
 }

@@ -50,6 +50,8 @@ impl BackgroundService for Drain {
             );
         }
         sleep(LAST_BYTES).await;
+        let app = Arc::clone(&self.app);
+        let _ = tokio::task::spawn_blocking(move || app.finish_records()).await;
         log::info!("drained");
         std::process::exit(0);
     }

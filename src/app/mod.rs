@@ -9,6 +9,7 @@ pub mod daemon;
 mod drain;
 pub mod health;
 mod mocks;
+mod records;
 pub mod reload;
 pub mod server;
 pub mod signals;
@@ -32,10 +33,11 @@ use crate::proxy::lifecycle::Lifecycle;
 use crate::proxy::operation::Surroundings;
 use crate::proxy::prepared::{PrepareError, Prepared, Shared};
 use crate::proxy::resolver::Resolver;
-use crate::telemetry::{ReloadResult, Telemetry};
+use crate::telemetry::{ReloadResult, Setup, Telemetry};
 
 use catalog::Catalog;
 use mocks::Mocks;
+use records::Records;
 
 /// Everything that lives as long as the process.
 pub struct App {
@@ -48,6 +50,7 @@ pub struct App {
     pub resolver: Arc<Resolver>,
     credentials: Credentials,
     mocks: Mocks,
+    records: Records,
     /// The snapshot of the start: what it says of listeners and threads stays in force until the end.
     started: Arc<Snapshot>,
     last_load: Mutex<LastLoad>,
@@ -81,6 +84,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The store of records cannot be used.
+    #[error("{0}")]
+    Ledger(String),
 }
 
 impl App {
@@ -107,7 +113,22 @@ impl App {
         prepared.tokens().await;
 
         let buffered = Arc::new(BufferedBytes::default());
-        let telemetry = Telemetry::new(Arc::clone(&buffered));
+        let records = Records::start(&snapshot.ledger).map_err(StartError::Ledger)?;
+        let recording = records.recording.as_ref();
+        let setup = Setup {
+            buffered: Arc::clone(&buffered),
+            book: Arc::clone(&records.book),
+            recording: recording.map(|recording| Arc::clone(recording.counts())),
+            ..Setup::in_memory()
+        };
+        let strict = recording.and_then(|recording| recording.strict().cloned());
+        let telemetry = Telemetry::with(match &records.boot_id {
+            Some(boot_id) => Setup {
+                boot_id: Arc::clone(boot_id),
+                ..setup
+            },
+            None => setup,
+        });
         telemetry.adopt(&snapshot, ReloadResult::Initial);
         let gateway = Gateway {
             config: ArcSwap::from_pointee(prepared),
@@ -116,6 +137,7 @@ impl App {
                 observer: Arc::clone(&telemetry) as _,
                 lifecycle: Lifecycle::default(),
                 inflight: InFlight::default(),
+                strict,
             },
             buffered,
         };
@@ -126,6 +148,7 @@ impl App {
             resolver,
             credentials,
             mocks,
+            records,
             started: snapshot,
             last_load: Mutex::new(LastLoad {
                 loaded_at: clock.wall(),
@@ -148,6 +171,12 @@ impl App {
     /// What became of the last load.
     pub fn last_load(&self) -> LastLoad {
         self.last_load.lock().clone()
+    }
+
+    /// Writes the records that are not written yet, within a bounded time. The last thing that a process does; a second call returns when
+    /// the first one has.
+    pub fn finish_records(&self) {
+        self.records.finish();
     }
 
     /// What an embedded provider has seen, by the provider's name.

@@ -60,6 +60,8 @@ pub const LEDGER_PATH: &str = "data/rondo.db";
 pub const LEDGER_DURABILITY: &str = "batch";
 /// A month: long enough to check an invoice, short enough for a small disk.
 pub const LEDGER_KEEP_MS: u64 = 30 * 24 * 3_600_000;
+/// Half a million operations: an hour of a store's absence at a hundred requests a second, and little of any disk.
+pub const LEDGER_SPOOL_MAX_MB: u64 = 256;
 
 /// Listeners: a handful of addresses for each of two protocols.
 pub(super) const LISTENERS_MAX: usize = 16;

@@ -230,5 +230,7 @@ fn ledger(ledger: &LedgerSettings) -> Value {
         "url": url,
         "durability": ledger.durability.label(),
         "keep": show_span(millis(ledger.keep)),
+        "spool_max_mb": ledger.spool_bytes_max >> 20,
+        "state_dir": ledger.state_dir,
     })
 }

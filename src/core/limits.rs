@@ -44,6 +44,8 @@ pub const TARGETS_PER_ROUTE_MAX: usize = 64;
 pub const SENDS_MAX: u32 = 256;
 /// Operations kept for the admin page.
 pub const RECENT_OPERATIONS_MAX: usize = 1024;
+/// Settled records between two collections for the store (R-L7). Ten times what one process ends in a second; they hold some 60 MiB.
+pub const SETTLED_RECORDS_MAX: usize = 65_536;
 
 const _: () = assert!(JITTER_WIDTH_MIN.as_millis() < JITTER_WIDTH_MAX.as_millis());
 const _: () = assert!(PUSHBACK_DEFAULT.as_millis() < WAIT_MAX.as_millis());

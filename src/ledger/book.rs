@@ -2,14 +2,21 @@
 //!
 //! An operation is known by the address of its id's allocation, not by the id's text: two clients may send one `x-request-id` at
 //! the same time, and each gets its own record. The book holds the id while the record is open, so the address stays unique.
+//!
+//! Rows that go further than this process's memory are pulled, not pushed: a change of an open record costs at most one entry in its
+//! part's list of fresh ones, under the lock that is held anyway, and an end costs one push of a pointer. [`Book::collect`] does the
+//! rest elsewhere. Invariant: after a collection every change made before it was handed out once, or superseded by a later one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::entry::{AttemptEntry, Moment, OperationEntry, Record};
+use super::coalesce::coalesce;
+use super::entry::{Moment, Record};
 use super::open::{AttemptFacts, Ending, OpenOperation, Opening};
+use super::outbox::Outbox;
 use super::ring::Ring;
+use super::store::{LateUsage, Piece};
 use crate::executor::effect::Note;
 
 /// Parts of the book that are locked apart, so that the data plane's threads seldom meet. A power of two.
@@ -17,18 +24,9 @@ const SHARDS: usize = 16;
 /// Operations that one part may hold open; beyond it an operation goes unrecorded and is counted as lost. Half a million operations
 /// in flight are more than one process has file descriptors for.
 const OPEN_PER_SHARD_MAX: usize = 32_768;
-
-/// Where rows go beyond this process's memory. Called on the data plane's threads: must not block (R-L7).
-pub trait Recorder: Send + Sync + 'static {
-    /// An operation is owned.
-    fn operation_pending(&self, operation: &OperationEntry);
-    /// An attempt is owned.
-    fn attempt_pending(&self, attempt: &AttemptEntry);
-    /// An attempt has reached its terminal state.
-    fn attempt_settled(&self, attempt: &AttemptEntry);
-    /// An operation has reached its terminal state; its attempts have theirs.
-    fn operation_settled(&self, record: &Arc<Record>);
-}
+/// Entries of one part's list of fresh records. Every open record once, and as many that ended since the last collection; then the list
+/// is thinned out.
+const FRESH_PER_SHARD_MAX: usize = 2 * OPEN_PER_SHARD_MAX;
 
 /// Names an operation in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +43,42 @@ impl Key {
     }
 }
 
-type Shard = Mutex<HashMap<Key, OpenOperation>>;
+/// An open record, and whether its part's list of fresh ones names it.
+struct Slot {
+    open: OpenOperation,
+    listed: bool,
+}
+
+/// One part of the book.
+#[derive(Default)]
+struct Part {
+    open: HashMap<Key, Slot>,
+    /// Records that changed since the last collection. May name some that have ended since.
+    fresh: Vec<Key>,
+}
+
+impl Part {
+    /// Nobody collects in time: what has ended needs no place in the list. What is left is one entry for each open record.
+    fn thin(&mut self) {
+        let open = &self.open;
+        let mut kept = HashSet::new();
+        self.fresh
+            .retain(|key| open.get(key).is_some_and(|slot| slot.listed) && kept.insert(*key));
+    }
+
+    /// Copies of the listed records that are still open.
+    fn collect(&mut self, into: &mut Vec<Arc<Record>>) {
+        for key in std::mem::take(&mut self.fresh) {
+            // An address may be listed for a record that ended and again for the one that came after it: the mark tells them apart.
+            if let Some(slot) = self.open.get_mut(&key).filter(|slot| slot.listed) {
+                slot.listed = false;
+                into.push(Arc::new(slot.open.record().clone()));
+            }
+        }
+    }
+}
+
+type Shard = Mutex<Part>;
 
 /// All open records, and the last settled ones.
 #[derive(Default)]
@@ -54,7 +87,8 @@ pub struct Book {
     ring: Ring,
     begun: AtomicU64,
     lost: AtomicU64,
-    recorder: Option<Arc<dyn Recorder>>,
+    /// Where settled records leave by; `None` when nobody collects.
+    outbox: Option<Outbox>,
 }
 
 impl std::fmt::Debug for Book {
@@ -67,10 +101,10 @@ impl std::fmt::Debug for Book {
 }
 
 impl Book {
-    /// A book that also hands its rows to `recorder`.
-    pub fn new(recorder: Option<Arc<dyn Recorder>>) -> Book {
+    /// A book whose rows are collected. Without an outbox its records stay in memory alone, and nothing is kept for a collector.
+    pub fn new(outbox: Option<Outbox>) -> Book {
         Book {
-            recorder,
+            outbox,
             ..Book::default()
         }
     }
@@ -81,18 +115,22 @@ impl Book {
         let sequence = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let open = OpenOperation::begin(sequence, opening);
         let key = Key::of(&id);
-        let Some(mut shard) = self.shard(key) else {
+        let Some(mut part) = self.shard(key) else {
             return;
         };
-        if shard.len() >= OPEN_PER_SHARD_MAX {
+        if part.open.len() >= OPEN_PER_SHARD_MAX {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if let Some(recorder) = &self.recorder {
-            recorder.operation_pending(&open.record().operation);
-        }
-        let before = shard.insert(key, open);
+        let listed = self.outbox.is_some();
+        let before = part.open.insert(key, Slot { open, listed });
         debug_assert!(before.is_none(), "an operation was opened twice");
+        if listed {
+            part.fresh.push(key);
+        }
+        if part.fresh.len() > FRESH_PER_SHARD_MAX {
+            part.thin();
+        }
     }
 
     /// Takes a note for the operation with this id.
@@ -101,30 +139,53 @@ impl Book {
         let Some(mut shard) = self.shard(key) else {
             return;
         };
-        let Some(open) = shard.get_mut(&key) else {
+        let Part { open, fresh } = &mut *shard;
+        let Some(slot) = open.get_mut(&key) else {
             return;
         };
-        let Some(entry) = open.note(note, facts, at) else {
-            return;
-        };
-        if let Some(recorder) = &self.recorder {
-            match entry.delivery {
-                None => recorder.attempt_pending(entry),
-                Some(_) => recorder.attempt_settled(entry),
-            }
+        let changed = slot.open.note(note, facts, at).is_some();
+        if changed && self.outbox.is_some() && !slot.listed {
+            slot.listed = true;
+            fresh.push(key);
         }
     }
 
     /// Settles the operation with this id: its record leaves the book and enters the ring. `None` when it was lost.
     pub fn end(&self, id: &Arc<str>, ending: &Ending) -> Option<Arc<Record>> {
         let key = Key::of(id);
-        let open = self.shard(key)?.remove(&key)?;
-        let record = Arc::new(open.end(ending));
-        if let Some(recorder) = &self.recorder {
-            recorder.operation_settled(&record);
+        let slot = self.shard(key)?.open.remove(&key)?;
+        let record = Arc::new(slot.open.end(ending));
+        if let Some(outbox) = &self.outbox {
+            outbox.push(Piece::Live(Arc::clone(&record)));
         }
         self.ring.push(Arc::clone(&record));
         Some(record)
+    }
+
+    /// Usage that came after the end of its operation.
+    pub fn amend(&self, usage: LateUsage) {
+        if let Some(outbox) = &self.outbox {
+            outbox.push(Piece::Usage(usage));
+        }
+    }
+
+    /// What changed since the last collection: open records as they stand, then those that ended. An operation that began and ended
+    /// in between is handed out once, settled.
+    pub fn collect(&self) -> Vec<Piece> {
+        let Some(outbox) = &self.outbox else {
+            return Vec::new();
+        };
+        // In this order: a record that ends between the two is handed out as open and then as settled, never only as open.
+        let mut open = Vec::new();
+        for shard in &self.shards {
+            lock(shard).collect(&mut open);
+        }
+        coalesce(open, outbox.take())
+    }
+
+    /// Pieces that wait for the next collection, open records apart.
+    pub fn uncollected(&self) -> usize {
+        self.outbox.as_ref().map_or(0, Outbox::len)
     }
 
     /// At most `limit` records that fit, newest first: those in flight, then those that ended.
@@ -146,8 +207,10 @@ impl Book {
         let mut found: Vec<(u64, Key)> = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            let fitting = shard.iter().filter(|(_, open)| fits(open.record()));
-            found.extend(fitting.map(|(key, open)| (open.record().sequence, *key)));
+            let records = shard.open.iter();
+            let records = records.map(|(key, slot)| (slot.open.record(), *key));
+            let fitting = records.filter(|(record, _)| fits(record));
+            found.extend(fitting.map(|(record, key)| (record.sequence, key)));
         }
         found.sort_unstable_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
         found
@@ -155,7 +218,7 @@ impl Book {
             .take(limit)
             .filter_map(|(sequence, key)| {
                 let shard = self.shard(key)?;
-                let record = shard.get(&key)?.record();
+                let record = shard.open.get(&key)?.open.record();
                 (record.sequence == sequence).then(|| Arc::new(record.clone()))
             })
             .collect()
@@ -163,12 +226,13 @@ impl Book {
 
     /// Operations in flight.
     pub fn open(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.shards.iter().map(|shard| lock(shard).open.len()).sum()
     }
 
-    /// Operations that went unrecorded because the book was full.
+    /// Rows that went unrecorded because the book, or the way out of it, was full.
     pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        let unsent = self.outbox.as_ref().map_or(0, Outbox::lost);
+        self.lost.load(Ordering::Relaxed).saturating_add(unsent)
     }
 
     /// The settled records.
@@ -176,11 +240,11 @@ impl Book {
         &self.ring
     }
 
-    fn shard(&self, key: Key) -> Option<MutexGuard<'_, HashMap<Key, OpenOperation>>> {
+    fn shard(&self, key: Key) -> Option<MutexGuard<'_, Part>> {
         self.shards.get(key.shard()).map(lock)
     }
 }
 
-fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<Key, OpenOperation>> {
+fn lock(shard: &Shard) -> MutexGuard<'_, Part> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,14 +5,18 @@
 //! (R-S23); what was sent is settled or open, and what was admitted is asleep, in its second round, or ended ([`totals`]).
 
 pub mod book;
+pub mod coalesce;
 pub mod columns;
 pub mod entry;
 mod open;
+pub mod outbox;
 pub mod ring;
+pub mod spool;
 pub mod store;
 pub mod totals;
 
-pub use book::{Book, Recorder};
+pub use book::Book;
 pub use entry::{AttemptEntry, Moment, OperationEntry, Record};
 pub use open::{AttemptFacts, Ending, OpenOperation, Opening};
+pub use outbox::Outbox;
 pub use ring::Ring;

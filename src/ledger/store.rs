@@ -23,6 +23,26 @@ pub enum Piece {
     Usage(LateUsage),
 }
 
+impl Piece {
+    /// Rows that are gone when it is lost: the operation's and its attempts'; one for usage.
+    pub fn rows(&self) -> u64 {
+        let attempts = match self {
+            Piece::Live(record) => record.attempts.len(),
+            Piece::Spooled(record) => record.attempts.len(),
+            Piece::Usage(_) => 0,
+        };
+        u64::try_from(attempts)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1)
+    }
+}
+
+/// `reason` of an operation whose process ended first (R-L6). Its open attempts get [`ABANDONED_DELIVERY`]; both get the time of the
+/// settlement as `finished_at` and no latency.
+pub const ABANDONED_REASON: &str = "process_ended";
+/// `delivery` of an attempt whose process ended first: it may have run.
+pub const ABANDONED_DELIVERY: &str = "ambiguous";
+
 /// Usage that came after the settlement, from an answer that was read on for it (R-L8). It is written over usage that is missing or
 /// partial; nothing else of the row changes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -99,6 +99,10 @@ pub struct LedgerSettings {
     pub durability: Durability,
     /// Age at which records are deleted.
     pub keep: Duration,
+    /// Bytes that wait on disk at most while the store is away.
+    pub spool_bytes_max: u64,
+    /// Directory of what the process keeps beside the store; by default beside its file.
+    pub state_dir: Option<String>,
 }
 
 /// `ledger.store` with what that store needs.
@@ -123,7 +127,7 @@ pub enum LedgerStore {
 pub enum Durability {
     /// Records are written in groups; a crash of the machine may lose the last group.
     Batch,
-    /// Each group is on disk before the next begins.
+    /// An attempt's pending record is on disk before its request is sent.
     Strict,
 }
 

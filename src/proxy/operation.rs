@@ -19,6 +19,7 @@ use crate::executor::Executor;
 use crate::executor::effect::{Next, Note, OperationSettled};
 use crate::executor::event::Event;
 use crate::executor::plan::Plan;
+use crate::store::Strict;
 
 /// The status of records and metrics when the client left before an answer (R-D4).
 pub const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -34,6 +35,8 @@ pub struct Surroundings {
     pub lifecycle: Lifecycle,
     /// Requests in flight.
     pub inflight: InFlight,
+    /// Where a send waits until its pending record is on disk; `None` when nobody asked for that.
+    pub strict: Option<Arc<Strict>>,
 }
 
 /// A shared operation.

@@ -26,7 +26,7 @@ use super::upstream::{AGAIN, AttemptConnector, AttemptSpec, TUNNEL_CLOSED};
 use crate::core::api::Family;
 use crate::core::class::Class;
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
-use crate::core::time::MonoTime;
+use crate::core::time::{MonoTime, WallTime};
 use crate::executor::effect::{Begin, FinalAnswer, Next};
 use crate::executor::event::{Event, StreamEnd};
 use crate::policy::route::ModelPattern;
@@ -148,13 +148,14 @@ impl DataPlane {
         let sent = session
             .get_header("x-request-id")
             .map(|value| value.as_bytes());
+        let started = self.gateway.around.clock.stamp();
         let id = match sent.and_then(sane_request_id) {
             Some(id) => Arc::from(id),
-            None => Arc::from(format!("{:032x}", rand::rng().random::<u128>())),
+            None => Arc::from(made_id(started.wall)),
         };
         Requester {
             id,
-            started: self.gateway.around.clock.stamp(),
+            started,
             api: None,
         }
     }
@@ -278,6 +279,13 @@ async fn write_final(
     };
     let _ = cell.feed(Event::StreamEnded(end));
     written.map(|()| status)
+}
+
+/// A request id: 48 bits of Unix time in milliseconds, then chance. Ids that begin with the time are written at the end of a store's index.
+fn made_id(now: WallTime) -> String {
+    let millis = u128::try_from(now.unix_micros() / 1_000).unwrap_or_default();
+    let chance = rand::rng().random::<u128>() >> 48;
+    format!("{:032x}", (millis << 80) | chance)
 }
 
 /// The report of a target that could not even be asked: its name does not resolve, or its credential cannot be sent.

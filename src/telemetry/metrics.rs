@@ -1,9 +1,10 @@
 //! The metric families: names, help, labels and buckets. Who counts what is in [`super::sink`]; the ledger's writer has its own.
 
+use super::ledger::LedgerFamilies;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 /// Whole requests and waits, in seconds: an embedding takes milliseconds, a long generation ten minutes.
@@ -46,6 +47,7 @@ pub(super) struct Families {
     pub reloads: IntCounterVec,
     pub config_info: IntGaugeVec,
     pub reload_success_timestamp: IntGauge,
+    pub ledger: LedgerFamilies,
 }
 
 impl Families {
@@ -203,6 +205,7 @@ impl Families {
                 "rondo_config_last_reload_success_timestamp_seconds",
                 "When the configuration was last read without an error.",
             )?,
+            ledger: LedgerFamilies::try_new(&r)?,
             registry: r,
         })
     }
@@ -221,7 +224,11 @@ fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> pro
     Ok(collector)
 }
 
-fn counters(
+pub(super) fn counter(r: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounter> {
+    add(r, IntCounter::new(name, help)?)
+}
+
+pub(super) fn counters(
     r: &Registry,
     name: &str,
     help: &str,
@@ -239,7 +246,7 @@ fn gauges(
     add(r, IntGaugeVec::new(Opts::new(name, help), labels)?)
 }
 
-fn gauge(r: &Registry, name: &str, help: &str) -> prometheus::Result<IntGauge> {
+pub(super) fn gauge(r: &Registry, name: &str, help: &str) -> prometheus::Result<IntGauge> {
     add(r, IntGauge::new(name, help)?)
 }
 

@@ -8,6 +8,7 @@
 mod access_log;
 mod generations;
 mod labels;
+mod ledger;
 pub mod logger;
 mod metrics;
 mod process;
@@ -25,10 +26,11 @@ use prometheus::TextEncoder;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
-use crate::ledger::{Book, Record, Recorder};
+use crate::ledger::{Book, Record};
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::host::Clock;
+use crate::store::Counts;
 
 /// How a (re)load of the configuration went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,8 +63,22 @@ pub struct Setup {
     pub buffered: Arc<BufferedBytes>,
     /// Names this process in the records.
     pub boot_id: Arc<str>,
-    /// Where rows go beside the memory of this process.
-    pub recorder: Option<Arc<dyn Recorder>>,
+    /// The records. Whoever collects them holds it as well.
+    pub book: Arc<Book>,
+    /// What recording counts, when there is a store.
+    pub recording: Option<Arc<Counts>>,
+}
+
+impl Setup {
+    /// Records in memory alone, under a boot id drawn by chance.
+    pub fn in_memory() -> Setup {
+        Setup {
+            buffered: Arc::default(),
+            boot_id: Arc::from(format!("{:016x}", SmallRng::from_os_rng().next_u64())),
+            book: Arc::default(),
+            recording: None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Setup {
@@ -80,7 +96,8 @@ pub struct Telemetry {
     generations: Generations,
     buffered: Arc<BufferedBytes>,
     boot_id: Arc<str>,
-    book: Book,
+    book: Arc<Book>,
+    recording: Option<Arc<Counts>>,
     clock: Clock,
     /// Gauges that are read at a scrape are written before it is encoded; one scrape at a time.
     scrape: Mutex<()>,
@@ -91,8 +108,7 @@ impl Telemetry {
     pub fn new(buffered: Arc<BufferedBytes>) -> Arc<Telemetry> {
         Telemetry::with(Setup {
             buffered,
-            boot_id: Arc::from(format!("{:016x}", SmallRng::from_os_rng().next_u64())),
-            recorder: None,
+            ..Setup::in_memory()
         })
     }
 
@@ -105,7 +121,8 @@ impl Telemetry {
             families,
             buffered: setup.buffered,
             boot_id: setup.boot_id,
-            book: Book::new(setup.recorder),
+            book: setup.book,
+            recording: setup.recording,
             clock: Clock::start(),
             scrape: Mutex::new(()),
         })
@@ -145,6 +162,9 @@ impl Telemetry {
             let gauge = self.families.waiting.with_label_values(&[&route.name]);
             gauge.set(waiting);
         }
+        self.families
+            .ledger
+            .read(&self.book, self.recording.as_deref());
         let mut text = String::new();
         if let Err(error) = TextEncoder::new().encode_utf8(&self.families.gather(), &mut text) {
             log::error!("metrics cannot be written: {error}");

@@ -69,7 +69,7 @@ impl AdminHost for Host {
 
 /// A process that has served four operations.
 fn host() -> Host {
-    let mut world = World::new(None);
+    let mut world = World::new();
     world.run(0, "one", &[Does::Answer]);
     world.run(0, "two", &[Does::Break, Does::Answer]);
     world.run(1, "three", &[Does::Answer]);

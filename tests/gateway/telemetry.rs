@@ -1,13 +1,14 @@
 //! Exact counts after scripted operations, and the lines of the access log.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rondo::core::api::Api;
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::executor::effect::Next;
 use rondo::executor::event::{Event, StreamEnd};
-use rondo::ledger::{AttemptEntry, OperationEntry, Record, Recorder};
+use rondo::ledger::store::Piece;
+use rondo::ledger::{Book, Outbox};
 use rondo::proxy::host::{Observer, Refusal};
 use rondo::telemetry::{ReloadResult, refusal_line};
 
@@ -44,7 +45,7 @@ fn assert_balanced(world: &World) {
 // the expected amount, and the final exhaustion counts once, for the third alone.
 #[test]
 fn each_counter_moves_by_exactly_what_happened() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let zeroes = [
         ("rondo_exhaustion_waits_total{route=\"gpt\"}", 0.0),
         ("rondo_route_exhaustions_total{route=\"gpt\"}", 0.0),
@@ -148,7 +149,7 @@ fn retries_are_sends_less_one() {
         &[Does::Throttle, Does::Throttle, Does::Answer],
     ];
     for (retries, script) in cases.into_iter().enumerate() {
-        let mut world = World::new(None);
+        let mut world = World::new();
         let record = world.run(0, "op", script);
         assert_eq!(record.operation.sends as usize, retries + 1);
         assert_eq!(record.attempts.len(), retries + 1);
@@ -165,7 +166,7 @@ fn retries_are_sends_less_one() {
 // C177: without a second round in the configuration nothing is suppressed, waited for or counted as retried.
 #[test]
 fn what_is_not_configured_is_not_counted() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let record = world.run(1, "op", &[Does::Throttle]);
     assert_eq!(
         (record.operation.state, record.operation.sends),
@@ -184,7 +185,7 @@ fn what_is_not_configured_is_not_counted() {
 
 #[test]
 fn tries_on_the_same_target_count_by_the_status_before() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let record = world.run(1, "op", &[Does::Break, Does::Break, Does::Answer]);
     let retries: Vec<_> = record
         .attempts
@@ -198,29 +199,23 @@ fn tries_on_the_same_target_count_by_the_status_before() {
     assert_balanced(&world);
 }
 
-#[derive(Default)]
-struct Rows(Mutex<(u32, u32)>);
-
-impl Recorder for Rows {
-    fn operation_pending(&self, _: &OperationEntry) {}
-    fn attempt_pending(&self, _: &AttemptEntry) {}
-    fn attempt_settled(&self, attempt: &AttemptEntry) {
-        assert_eq!(&*attempt.operation_id, "op");
-        self.0.lock().unwrap().1 += 1;
-    }
-    fn operation_settled(&self, record: &Arc<Record>) {
-        assert_eq!(&*record.operation.operation_id, "op");
-        self.0.lock().unwrap().0 += 1;
-    }
-}
-
 // C178, R-S23: one client row and one row per attempt, linked by the id.
 #[test]
 fn one_client_row_and_one_row_per_attempt() {
-    let rows = Arc::new(Rows::default());
-    let mut world = World::new(Some(Arc::clone(&rows) as Arc<dyn Recorder>));
+    let book = Arc::new(Book::new(Some(Outbox::default())));
+    let mut world = World::with(Arc::clone(&book));
     world.run(0, "op", &[Does::Break, Does::Answer]);
-    assert_eq!(*rows.0.lock().unwrap(), (1, 2));
+    let pieces = book.collect();
+    let [Piece::Live(record)] = &pieces[..] else {
+        panic!("{pieces:?}")
+    };
+    assert_eq!(&*record.operation.operation_id, "op");
+    let ids: Vec<&str> = record
+        .attempts
+        .iter()
+        .map(|row| &*row.operation_id)
+        .collect();
+    assert_eq!(ids, ["op", "op"]);
     assert_eq!(world.sum("rondo_requests_total"), 1.0);
     assert_balanced(&world);
 }
@@ -228,7 +223,7 @@ fn one_client_row_and_one_row_per_attempt() {
 // R-S22: every end of a wait and of a second round has its own label, and the labels sum up to the admissions.
 #[test]
 fn every_end_of_what_was_admitted_is_counted_once() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let ends = [
         (Event::ClientGone, "wait_client_gone"),
         (Event::ShutdownBegun, "wait_shutdown"),
@@ -269,7 +264,7 @@ fn every_end_of_what_was_admitted_is_counted_once() {
 // R-S21: a suppressed round has exactly one reason.
 #[test]
 fn a_suppression_counts_under_its_reason() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let mut running = world.start(0, "op");
     running.send(Does::Throttle);
     running.send(Does::Break);
@@ -282,7 +277,7 @@ fn a_suppression_counts_under_its_reason() {
 
 #[test]
 fn gauges_are_read_at_the_scrape() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let held = world.buffered.reserve(4096, u64::MAX).unwrap();
     let mut running = world.start(0, "op");
     running.send(Does::Throttle);
@@ -309,7 +304,7 @@ fn gauges_are_read_at_the_scrape() {
 
 #[test]
 fn refusals_are_counted_and_written_on_one_line() {
-    let world = World::new(None);
+    let world = World::new();
     let mut refusal = Refusal {
         id: Arc::from("a b\"\n"),
         route: None,
@@ -346,7 +341,7 @@ fn refusals_are_counted_and_written_on_one_line() {
 
 #[test]
 fn an_upstream_status_out_of_range_opens_no_series_of_its_own() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     for status in [0, 99, 600, 65_535] {
         let mut running = world.start(0, &format!("op-{status}"));
         running.send(Does::Answer);
@@ -360,7 +355,7 @@ fn an_upstream_status_out_of_range_opens_no_series_of_its_own() {
 // R-C2: operations in flight count on the same series as those of the new snapshot, however many reloads came between.
 #[test]
 fn operations_of_old_snapshots_still_count() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     let telemetry = Arc::clone(&world.telemetry);
     let before = Arc::clone(&world.snapshot);
     let mut running = world.start(0, "old");

@@ -13,7 +13,7 @@ use rondo::executor::Executor;
 use rondo::executor::effect::{Next, Note, OperationSettled};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
-use rondo::ledger::{Record, Recorder};
+use rondo::ledger::{Book, Record};
 use rondo::policy::buffered::BufferedBytes;
 use rondo::policy::snapshot::Snapshot;
 use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
@@ -75,12 +75,22 @@ pub struct Running<'a> {
 }
 
 impl World {
-    pub fn new(recorder: Option<Arc<dyn Recorder>>) -> World {
+    pub fn new() -> World {
+        World::with(Arc::default())
+    }
+
+    pub fn with(book: Arc<Book>) -> World {
+        World::of(book, "boot")
+    }
+
+    /// The same, as this process.
+    pub fn of(book: Arc<Book>, boot_id: &str) -> World {
         let (snapshot, buffered) = (compiled(YAML, None), Arc::new(BufferedBytes::default()));
         let telemetry = Telemetry::with(Setup {
             buffered: Arc::clone(&buffered),
-            boot_id: Arc::from("boot"),
-            recorder,
+            boot_id: Arc::from(boot_id),
+            book,
+            recording: None,
         });
         telemetry.adopt(&snapshot, ReloadResult::Initial);
         World {

@@ -1,6 +1,6 @@
 //! The records of operations that a real executor runs: one record each, one terminal state each, sums that balance.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -16,10 +16,10 @@ use rondo::executor::effect::{AttemptSettled, Begin, Next, Note};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
 use rondo::ledger::entry::{Capture, may_overwrite};
+use rondo::ledger::store::Piece;
 use rondo::ledger::totals::{Open, Totals};
 use rondo::ledger::{
-    AttemptEntry, AttemptFacts, Book, Ending, Moment, OpenOperation, Opening, OperationEntry,
-    Record, Recorder, Ring,
+    AttemptFacts, Book, Ending, Moment, OpenOperation, Opening, Outbox, Record, Ring,
 };
 
 use rondo::policy::snapshot::Snapshot;
@@ -84,8 +84,8 @@ struct World {
 }
 
 impl World {
-    fn new(recorder: Option<Arc<dyn Recorder>>) -> World {
-        World::with(snapshot(), Book::new(recorder), "op-1")
+    fn new() -> World {
+        World::with(snapshot(), Book::new(Some(Outbox::default())), "op-1")
     }
 
     fn with(snapshot: Arc<Snapshot>, book: Book, id: &str) -> World {
@@ -175,63 +175,53 @@ fn opening(snapshot: &Arc<Snapshot>, id: &Arc<str>) -> Opening {
     }
 }
 
-/// Counts the rows that a store would be given.
-#[derive(Default)]
-struct Rows(Mutex<Vec<String>>);
-
-impl Recorder for Rows {
-    fn operation_pending(&self, operation: &OperationEntry) {
-        assert_eq!(operation.state, State::Pending);
-        self.push(format!("operation {} pending", operation.operation_id));
+/// The rows of what is collected now.
+fn collected(book: &Book) -> Vec<String> {
+    let mut rows = Vec::new();
+    for piece in book.collect() {
+        let Piece::Live(record) = piece else {
+            panic!("{piece:?}")
+        };
+        let operation = &record.operation;
+        let (id, state) = (&operation.operation_id, operation.state.label());
+        rows.push(format!("operation {id} {state}"));
+        for attempt in &record.attempts {
+            let (number, state) = (attempt.attempt_no, attempt.state.label());
+            rows.push(format!("attempt {number} {state}"));
+        }
     }
-
-    fn attempt_pending(&self, attempt: &AttemptEntry) {
-        assert_eq!(attempt.state, State::Pending);
-        self.push(format!("attempt {} pending", attempt.attempt_no));
-    }
-
-    fn attempt_settled(&self, attempt: &AttemptEntry) {
-        let state = attempt.state.label();
-        self.push(format!("attempt {} {state}", attempt.attempt_no));
-    }
-
-    fn operation_settled(&self, record: &Arc<Record>) {
-        let state = record.operation.state.label();
-        self.push(format!(
-            "operation {} {state}",
-            record.operation.operation_id
-        ));
-    }
-}
-
-impl Rows {
-    fn push(&self, row: String) {
-        self.0.lock().unwrap().push(row);
-    }
+    rows
 }
 
 // R-S23, R-L1; a failover leaves one operation row and one row per attempt, each pending and then terminal once.
 #[test]
 fn one_operation_row_and_one_row_per_attempt() {
-    let rows = Arc::new(Rows::default());
-    let mut world = World::new(Some(Arc::clone(&rows) as Arc<dyn Recorder>));
+    let mut world = World::new();
     world.feed(0, Event::Admitted);
+    assert_eq!(
+        collected(&world.book),
+        ["operation op-1 pending", "attempt 1 pending"]
+    );
     let refused = report(Outcome::Refused, Class::ServerError, Some(500));
     world.send(1_000, refused);
+    let then = [
+        "operation op-1 pending",
+        "attempt 1 refused",
+        "attempt 2 pending",
+    ];
+    assert_eq!(collected(&world.book), then);
     let good = report(Outcome::Succeeded, Class::Ok, Some(200));
     world.send(20_000, good);
     world.feed(31_000, Event::Committed);
     world.feed(40_000, Event::StreamEnded(StreamEnd::Complete));
     let record = world.end(50_000, 200, Some(1));
     let expected = [
-        "operation op-1 pending",
-        "attempt 1 pending",
-        "attempt 1 refused",
-        "attempt 2 pending",
-        "attempt 2 succeeded",
         "operation op-1 succeeded",
+        "attempt 1 refused",
+        "attempt 2 succeeded",
     ];
-    assert_eq!(*rows.0.lock().unwrap(), expected);
+    assert_eq!(collected(&world.book), expected);
+    assert_eq!(collected(&world.book), [""; 0]);
     assert_eq!((world.book.open(), world.book.ring().all().len()), (0, 1));
 
     let operation = &record.operation;
@@ -338,7 +328,7 @@ fn a_double_settlement_is_an_error_of_ours() {
 // R-L1, R-L5: a client that leaves during a send settles both as cancelled, and the attempt is blamed for nothing.
 #[test]
 fn a_drop_during_a_send_settles_both_as_cancelled() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     world.feed(0, Event::Admitted);
     world.feed(1_000, Event::SendBegun);
     assert_eq!(world.totals.sends, 1);
@@ -364,7 +354,7 @@ fn a_drop_during_a_send_settles_both_as_cancelled() {
 // A good answer that breaks off is a transport failure, not an `ok`.
 #[test]
 fn a_broken_stream_is_recorded_as_partial() {
-    let mut world = World::new(None);
+    let mut world = World::new();
     world.feed(0, Event::Admitted);
     let good = report(Outcome::Succeeded, Class::OkStream, Some(200));
     world.send(0, good);
@@ -421,7 +411,7 @@ fn admissions_balance_however_the_wait_and_the_second_round_end() {
         (late, good(), [0, 0, 0, 1], OperationOutcome::Exhausted),
     ];
     for (number, (run, report, ends, outcome)) in cases.into_iter().enumerate() {
-        let mut world = World::new(None);
+        let mut world = World::new();
         world.cool(1_000_000);
         let next = world.feed(0, Event::Admitted);
         assert!(matches!(next, Next::Wait(_)), "case {number}");

@@ -25,6 +25,8 @@ mod explain_costs;
 mod field_cases;
 mod fuzz_entries;
 mod ledger;
+mod ledger_collect;
+mod ledger_spool;
 mod model;
 mod providers_answers;
 mod providers_cases;

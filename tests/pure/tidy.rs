@@ -14,6 +14,7 @@ const LAYERS: &[&str] = &[
     "config",
     "explain",
     "fuzzing",
+    "store",
     "proxy",
     "telemetry",
     "admin",

@@ -110,14 +110,6 @@ impl Compiler<'_> {
 
     pub(super) fn ledger(&mut self, ledger: &Map<'_>) -> LedgerSettings {
         let store = ledger.text("store").unwrap_or(defaults::LEDGER_STORE);
-        let spot = match ledger.has("store") {
-            true => ledger.at("store"),
-            false => ledger.spot().clone(),
-        };
-        if store != "off" {
-            self.report
-                .warn(&spot, "ledger: recorded in memory only in this version");
-        }
         LedgerSettings {
             store: self.store(ledger, store),
             durability: match ledger.text("durability") {
@@ -125,6 +117,8 @@ impl Compiler<'_> {
                 _ => Durability::Batch,
             },
             keep: ledger.millis("keep"),
+            spool_bytes_max: ledger.number("spool_max_mb").saturating_mul(1 << 20),
+            state_dir: ledger.text("state_dir").map(str::to_owned),
         }
     }
 

@@ -154,6 +154,18 @@ pub(super) static LEDGER: Shape = shape(
             Number(preset::LEDGER_KEEP_MS),
             "Age at which records are deleted.",
         ),
+        defaulted(
+            "spool_max_mb",
+            number(1, 1 << 20, ""),
+            Number(preset::LEDGER_SPOOL_MAX_MB),
+            "MiB of records that wait on disk at most while the store is away; what comes beyond is lost and counted.",
+        ),
+        optional(
+            "state_dir",
+            Kind::Text(Text::File),
+            "the name of the sqlite file with .state added, or data/rondo.state for postgres",
+            "Directory of the spool and of the locks that tell which process runs. A relative name starts at the working directory.",
+        ),
     ],
 );
 
@@ -168,5 +180,8 @@ const DURABILITY: &[Choice] = &[
         "batch",
         "In groups; a crash of the machine may lose the last one.",
     ),
-    choice("strict", "Each group is on disk before the next begins."),
+    choice(
+        "strict",
+        "An attempt's pending record is on disk before its request is sent.",
+    ),
 ];

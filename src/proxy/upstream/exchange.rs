@@ -33,6 +33,12 @@ impl AttemptSession {
         let spec = self.spec.clone().ok_or_else(missing)?;
         // Lets Pingora's two message forwarders end first (see `session`).
         tokio::task::yield_now().await;
+        if let Some(strict) = &spec.cell.around.strict {
+            // Pingora drops this future when the client leaves. A drain does not cut the wait short: it is no sleep, and what was read may
+            // have its first send. Whatever comes of it, the executor is asked afterwards and sees deadline and drain as they are then.
+            let deadline = Instant::from_std(spec.cell.around.clock.instant(spec.deadline));
+            strict.confirm(deadline).await;
+        }
         match spec.cell.feed(Event::SendBegun) {
             Next::Send => {}
             next => return self.obey(&spec, &next),

@@ -44,6 +44,8 @@ fn absent_settings_have_their_defaults() {
     assert_eq!(snapshot.digest.len(), 16);
     assert_eq!(snapshot.ledger.durability, Durability::Batch);
     assert_eq!(snapshot.ledger.keep, Duration::from_secs(30 * 86_400));
+    assert_eq!(snapshot.ledger.spool_bytes_max, 256 << 20);
+    assert_eq!(snapshot.ledger.state_dir, None);
     let sqlite = LedgerStore::Sqlite {
         path: "data/rondo.db".to_owned(),
     };
@@ -351,14 +353,16 @@ fn listeners_serve_tls_with_files_beside_the_configuration() {
 }
 
 #[test]
-fn the_ledger_is_read_although_the_stores_come_later() {
+fn the_ledger_is_read() {
     let text = GOOD.replace(
         "{ store: \"off\" }",
-        "{ store: postgres, url: { env: DATABASE_URL }, durability: strict, keep: 12h }",
+        "{ store: postgres, url: { env: DATABASE_URL }, durability: strict, keep: 12h, spool_max_mb: 2, state_dir: /var/lib/rondo }",
     );
     let ledger = snapshot(&text).ledger;
     assert_eq!(ledger.durability, Durability::Strict);
     assert_eq!(ledger.keep, Duration::from_secs(12 * 3600));
+    assert_eq!(ledger.spool_bytes_max, 2 << 20);
+    assert_eq!(ledger.state_dir.as_deref(), Some("/var/lib/rondo"));
     match ledger.store {
         LedgerStore::Postgres { url } => assert!(url.expose().starts_with("postgres://")),
         other => panic!("{other:?}"),

@@ -101,15 +101,6 @@ fn settings_without_effect_are_pointed_out() {
             "rondo.yaml:16:28: routes[0].routing.max_target_attempts: no effect beyond 1: mode primary_only tries the first target alone",
         ],
     );
-    let memory = "ledger: recorded in memory only in this version";
-    warned(
-        &GOOD.replace("store: \"off\"", "store: sqlite"),
-        &[&format!("rondo.yaml:14:18: ledger.store: {memory}")],
-    );
-    warned(
-        &GOOD.replace("ledger: { store: \"off\" }\n", ""),
-        &[&format!("rondo.yaml:1:1: ledger: {memory}")],
-    );
 }
 
 // R-P2, R-B1
