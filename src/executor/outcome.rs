@@ -190,7 +190,7 @@ impl Executor {
         }
     }
 
-    fn accept(&mut self, open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
+    fn accept(&mut self, mut open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
         let found = self.plan.target(open.begin.candidate);
         if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
             key.cooldown.end(open.seen);
@@ -199,6 +199,8 @@ impl Executor {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
         }
         self.lasting.told = Some(open.begin.attempt_no);
+        // What was waited for has come; the next wait sets its own limit.
+        open.watchdog = None;
         self.phase = Phase::Delivering(open, report);
         Next::Deliver(Deliver::AsIs)
     }
@@ -248,7 +250,8 @@ impl Executor {
     }
 }
 
-const fn settled_state(report: &AttemptReport) -> State {
+/// The terminal state of an attempt that came to this.
+pub(super) const fn settled_state(report: &AttemptReport) -> State {
     match (report.outcome, report.class) {
         (Outcome::Ambiguous, Class::Timeout) => State::TimedOut,
         (Outcome::Ambiguous, _) => State::Ambiguous,
