@@ -18,6 +18,7 @@ use crate::core::decision::{
 };
 use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
+use crate::core::precedence::Precedence;
 use crate::core::settlement::State;
 use crate::core::time::MonoTime;
 use crate::policy::admission::WaitPermit;
@@ -199,6 +200,8 @@ impl Executor {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
         }
         self.lasting.told = Some(open.begin.attempt_no);
+        // The answers of those that failed are told to nobody any more, and this one may take long (R-L3).
+        self.lasting.precedence = Precedence::default();
         // What was waited for has come; the next wait sets its own limit.
         open.watchdog = None;
         self.phase = Phase::Delivering(open, report);
