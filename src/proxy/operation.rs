@@ -100,14 +100,15 @@ impl OperationCell {
             response_bytes: 0,
             end_seen: false,
         };
-        let cell = OperationCell {
+        let cell = Arc::new(OperationCell {
             facts,
             around,
             inner: Mutex::new(inner),
-        };
+        });
+        cell.around.inflight.enlist(&cell);
         cell.inner.lock().guard.arm();
         cell.around.observer.operation_started(&cell.facts);
-        Arc::new(cell)
+        cell
     }
 
     /// Feeds an event and returns what to do; a step that is not `Continue` is also kept for [`OperationCell::take_next`].
@@ -308,6 +309,7 @@ impl OperationCell {
 /// The last holder lets go: whoever it was, the record is settled.
 impl Drop for OperationCell {
     fn drop(&mut self) {
+        self.around.inflight.strike(self);
         self.report_end();
     }
 }
