@@ -37,9 +37,10 @@ impl Gateway {
     pub async fn start_with(binary: &Path, addr: SocketAddr, yaml: &str) -> io::Result<Gateway> {
         let file = std::env::temp_dir().join(format!("rondo-load-{}.yaml", std::process::id()));
         std::fs::write(&file, yaml)?;
-        let child = Command::new(binary)
-            .arg("run")
-            .arg("-c")
+        // With as many open files as it may have: some scenarios hold very many sockets.
+        let child = Command::new("sh")
+            .args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" run -c \"$1\""])
+            .arg(binary)
             .arg(&file)
             .env("RUST_LOG", "warn")
             .kill_on_drop(true)
@@ -51,6 +52,15 @@ impl Gateway {
         };
         tokio::time::timeout(START_MAX, listening).await.map_err(io::Error::other)?;
         Ok(Gateway { addr, child })
+    }
+
+    /// Its resident memory in bytes.
+    pub fn memory(&self) -> io::Result<i64> {
+        let id = self.child.id().ok_or_else(|| io::Error::other("the gateway has ended"))?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok());
+        kibibytes.map(|kibibytes| kibibytes << 10).ok_or_else(|| io::Error::other("no VmRSS"))
     }
 
     /// Ends the process with SIGKILL, and waits until it is gone.

@@ -1,6 +1,7 @@
 //! Measures the gateway from outside, on loopback: starts the binary, plays upstream and client in this process, so that one clock sees both.
 //!
 //! `rondo-load-tests chunks [--binary FILE] [--count N] [--gap-us N]`: how long a chunk of a stream is in the gateway.
+//! `rondo-load-tests holding [--binary FILE] [--count N] [--body BYTES]`: memory per attempt that waits, and the ledger's share of it.
 //! `rondo-load-tests closed [--binary FILE] [--count N]`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash [--binary FILE] [--count ROUNDS] [--rate N] [--durability batch|strict]`: SIGKILL under load, and what the records say.
 
@@ -8,6 +9,7 @@ mod chunks;
 mod closed;
 mod crash;
 mod gateway;
+mod holding;
 mod stats;
 
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ pub struct Options {
     pub rate: u64,
     /// `ledger.durability`.
     pub durability: String,
+    /// Bytes of each request's body.
+    pub body: usize,
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
@@ -33,10 +37,11 @@ async fn main() -> ExitCode {
     let scenario = args.next().unwrap_or_default();
     let mut options = Options {
         binary: PathBuf::from("target/release/rondo"),
-        count: 1000,
+        count: if scenario == "holding" { 10_000 } else { 1000 },
         gap_us: 2000,
         rate: 500,
         durability: "batch".to_owned(),
+        body: 100 << 10,
     };
     while let Some(flag) = args.next() {
         let Some(value) = args.next() else { return usage() };
@@ -44,6 +49,10 @@ async fn main() -> ExitCode {
             "--binary" => options.binary = value.into(),
             "--count" => match value.parse() {
                 Ok(count) => options.count = count,
+                Err(_) => return usage(),
+            },
+            "--body" => match value.parse() {
+                Ok(body) => options.body = body,
                 Err(_) => return usage(),
             },
             "--gap-us" => match value.parse() {
@@ -62,11 +71,15 @@ async fn main() -> ExitCode {
         "chunks" => chunks::run(&options).await,
         "crash" => crash::run(&options).await,
         "closed" => closed::run(&options).await,
+        "holding" => {
+            holding::raise_limit();
+            holding::run(&options).await
+        }
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: rondo-load-tests chunks|closed|crash [--binary FILE] [--count N] [--gap-us N] [--rate N] [--durability batch|strict]");
+    eprintln!("usage: rondo-load-tests chunks|closed|crash|holding [--binary FILE] [--body BYTES] [--count N] [--gap-us N] [--rate N] [--durability batch|strict]");
     ExitCode::from(2)
 }
