@@ -45,7 +45,7 @@ async fn assert_cancelled(rondo: &Rondo, left: Instant, sends: f64) {
     assert_eq!(rondo.metric("rondo_upstream_sends_total", &[]), sends);
     rondo.assert_quiet().await;
     let records = rondo.records();
-    // A drop before there is an operation writes nothing (R-L2).
+    // A drop before there is an operation writes nothing.
     assert_eq!(records.len() as f64, 1.0 - rondo.refusals());
     for record in records {
         assert_rows_cancelled(&record);
@@ -68,7 +68,7 @@ fn assert_rows_cancelled(record: &Record) {
     assert!(operation.latency_ms >= Some(STAY_MS), "{operation:?}");
     let last = record.attempts.last().unwrap();
     if last.state == State::Rejected {
-        // It left between two attempts, and is charged to neither (R-L5).
+        // It left between two attempts, and is charged to neither.
         assert_eq!((record.attempts.len(), operation.rounds), (1, 1));
         assert_eq!(last.http_status, Some(429));
         return;
