@@ -49,6 +49,8 @@ impl BackgroundService for Drain {
                 self.grace
             );
         }
+        // What is left would be dropped in the middle of the exit, or not at all.
+        inflight.settle_all();
         sleep(LAST_BYTES).await;
         let app = Arc::clone(&self.app);
         let _ = tokio::task::spawn_blocking(move || app.finish_records()).await;

@@ -189,5 +189,7 @@ pub fn run(
     server.run(RunArgs {
         shutdown_signal: Box::new(stop),
     });
+    // An interrupt does not wait for the threads of the data plane to drop what they serve.
+    app.gateway.around.inflight.settle_all();
     Ok(())
 }

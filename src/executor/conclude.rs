@@ -15,6 +15,10 @@ use crate::policy::provider::Ownership;
 
 /// `x-rondo-reason` of a final throttle that no suppression explains.
 const EXHAUSTED: &str = "exhausted";
+/// The reason of an operation whose last attempt got no answer in time.
+pub(super) const UPSTREAM_TIMEOUT: &str = "upstream_timeout";
+/// The reason of an operation that its deadline ended.
+pub(super) const DEADLINE: &str = "deadline";
 
 /// What brought the operation to its end.
 pub(super) struct Cause<'a> {
@@ -202,9 +206,9 @@ impl Executor {
             FinalAnswer::TimedOut => (
                 OperationOutcome::TimedOut,
                 State::TimedOut,
-                "upstream_timeout",
+                UPSTREAM_TIMEOUT,
             ),
-            FinalAnswer::Deadline => (OperationOutcome::TimedOut, State::TimedOut, "deadline"),
+            FinalAnswer::Deadline => (OperationOutcome::TimedOut, State::TimedOut, DEADLINE),
             FinalAnswer::CredentialsExhausted => (
                 OperationOutcome::Failed,
                 State::Refused,
@@ -239,9 +243,19 @@ impl Executor {
 
     /// The operation ends without an answer because nobody is there to read one.
     pub(super) fn abandon(&mut self, reason: &'static str, notes: &mut Vec<Note>) -> Next {
+        self.end_unanswered(OperationOutcome::Cancelled, State::Cancelled, reason, notes)
+    }
+
+    /// The same, whatever it ends as.
+    pub(super) fn end_unanswered(
+        &mut self,
+        outcome: OperationOutcome,
+        state: State,
+        reason: &'static str,
+        notes: &mut Vec<Note>,
+    ) -> Next {
         self.close_second_round(Some(Stop::ClientGone), notes);
-        let stop = Some(Stop::ClientGone);
-        let settled = self.settled(OperationOutcome::Cancelled, State::Cancelled, reason, stop);
+        let settled = self.settled(outcome, state, reason, Some(Stop::ClientGone));
         notes.push(Note::OperationSettled(settled));
         self.phase = Phase::Ended;
         Next::End

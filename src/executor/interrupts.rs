@@ -8,10 +8,9 @@ use super::event::Event;
 use super::machine::Executor;
 use super::open_send::OpenSend;
 use super::state::Phase;
+use super::watchdog::Reached;
 use crate::core::chance::Chance;
-use crate::core::class::Class;
 use crate::core::decision::{Decision, Stop};
-use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
@@ -78,7 +77,9 @@ impl Executor {
                 notes.push(open.settle(None, Decision::Stop(Stop::Deadline), State::TimedOut));
                 self.stop(Stop::Deadline, late, chance, notes, None)
             }
-            Phase::Sending(open) => self.on_outcome(open, timed_out(), late, chance, notes),
+            Phase::Sending(open) => {
+                self.on_outcome(open, Reached::Sent.timed_out(), late, chance, notes)
+            }
             Phase::Pausing { began, permit, .. } => {
                 drop(permit);
                 self.cut_pause(began, WaitEnd::Deadline, late, chance, notes)
@@ -106,6 +107,11 @@ impl Executor {
         notes: &mut Vec<Note>,
     ) -> Next {
         match phase {
+            // What a timer has ended stays so, whether or not anybody gets to read it (R-L4).
+            Phase::Passing(settled) if settled.outcome == OperationOutcome::TimedOut => {
+                notes.push(Note::OperationSettled(settled));
+                return Next::End;
+            }
             Phase::Passing(_) | Phase::Ended => {}
             Phase::New => self.suppress_for_nobody(notes),
             Phase::Selected(open) | Phase::Sending(open) => {
@@ -129,7 +135,7 @@ impl Executor {
     }
 
     /// The first round ends without a success because the client left: so there is no second one either (R-S9, R-S11).
-    fn suppress_for_nobody(&self, notes: &mut Vec<Note>) {
+    pub(super) fn suppress_for_nobody(&self, notes: &mut Vec<Note>) {
         if self.may_have_second_round() {
             notes.push(Note::Suppressed(Suppression::ClientGone));
         }
@@ -192,17 +198,4 @@ fn give_up(open: OpenSend) -> Note {
         State::Failed
     };
     open.settle(None, Decision::Stop(Stop::Unexpected), state)
-}
-
-/// The report of an attempt that the operation's deadline cut.
-const fn timed_out() -> AttemptReport {
-    AttemptReport {
-        outcome: Outcome::Ambiguous,
-        class: Class::Timeout,
-        scope: Scope::Candidate,
-        carrier: Carrier::None,
-        status: None,
-        pushback: None,
-        reply: None,
-    }
 }

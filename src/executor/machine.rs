@@ -108,8 +108,8 @@ impl Executor {
             (Phase::Ended, _) => Next::End,
             (phase, Event::ShutdownBegun) => self.on_shutdown(phase, now, chance, notes),
             (phase, Event::DeadlinePassed) => self.on_deadline(phase, now, chance, notes),
-            (phase, Event::ClientGone) => self.on_gone(phase, now, WaitEnd::ClientGone, notes),
-            (phase, Event::Dropped) => self.on_gone(phase, now, WaitEnd::Dropped, notes),
+            (phase, Event::ClientGone) => self.on_cancel(phase, WaitEnd::ClientGone, now, notes),
+            (phase, Event::Dropped) => self.on_cancel(phase, WaitEnd::Dropped, now, notes),
             (Phase::New, Event::Admitted) => self.advance(now, chance, notes),
             (Phase::Selected(open), Event::SendBegun) => self.on_dispatch(open, now, chance, notes),
             (Phase::Selected(open) | Phase::Sending(open), Event::Outcome(report)) => {
@@ -144,13 +144,18 @@ impl Executor {
                 self.phase = phase;
                 Next::Continue
             }
+            (phase @ Phase::Passing(_), Event::StreamEnded(StreamEnd::ClientGone)) => {
+                self.on_gone(phase, now, WaitEnd::ClientGone, notes)
+            }
+            (phase @ Phase::Delivering(..), Event::StreamEnded(StreamEnd::ClientGone))
+                if phase.run_out(now).is_some() =>
+            {
+                self.on_cancel(phase, WaitEnd::ClientGone, now, notes)
+            }
             (Phase::Delivering(open, report), Event::StreamEnded(end)) => {
                 self.on_delivered(open, report, end, notes)
             }
-            (Phase::Passing(settled), Event::StreamEnded(end)) => {
-                if end == StreamEnd::ClientGone {
-                    return self.abandon(Stop::ClientGone.label(), notes);
-                }
+            (Phase::Passing(settled), Event::StreamEnded(_)) => {
                 notes.push(Note::OperationSettled(settled));
                 Next::End
             }
@@ -197,6 +202,7 @@ impl Executor {
             began: now,
             sent: false,
             seen,
+            watchdog: None,
         });
         Next::Begin(begin)
     }
@@ -298,7 +304,7 @@ impl Executor {
         )
     }
 
-    fn on_delivered(
+    pub(super) fn on_delivered(
         &mut self,
         open: OpenSend,
         mut report: AttemptReport,

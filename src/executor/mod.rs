@@ -18,12 +18,13 @@
 //!                                                                  └── StreamEnded ────┴──▶ Ended
 //! ```
 //! From every state, `ClientGone`, `DeadlinePassed` and `Dropped` lead to the end; `ShutdownBegun` ends a wait and forbids further sends
-//! after the first. Invariants: no send without [`effect::Next::Send`]; every attempt that is opened is settled once; the operation is
+//! after the first. A cancel that comes when an instant had passed finds what the timer of that instant leaves ([`watchdog`]). Invariants: no send without [`effect::Next::Send`]; every attempt that is opened is settled once; the operation is
 //! settled once; nothing that ended comes back. Not here: clocks, sockets, counting, any knowledge of a provider.
 
 mod conclude;
 pub mod effect;
 pub mod event;
+pub mod guard;
 mod interrupts;
 mod machine;
 mod open_send;
@@ -32,5 +33,6 @@ pub mod plan;
 mod provider_retry;
 mod round;
 mod state;
+pub mod watchdog;
 
 pub use machine::Executor;

@@ -1,6 +1,7 @@
 //! An attempt that is owned and not settled.
 
 use super::effect::{AttemptSettled, Begin, Note};
+use super::watchdog::Watchdog;
 use crate::core::decision::Decision;
 use crate::core::outcome::AttemptReport;
 use crate::core::settlement::State;
@@ -19,6 +20,8 @@ pub struct OpenSend {
     pub(super) sent: bool,
     /// The candidate's cooldown when it began.
     pub(super) seen: Seen,
+    /// What limits the wait that the attempt is in, if it is in one.
+    pub(super) watchdog: Option<Watchdog>,
 }
 
 impl OpenSend {

@@ -18,6 +18,7 @@ use crate::core::decision::{
 };
 use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
+use crate::core::precedence::Precedence;
 use crate::core::settlement::State;
 use crate::core::time::MonoTime;
 use crate::policy::admission::WaitPermit;
@@ -190,7 +191,7 @@ impl Executor {
         }
     }
 
-    fn accept(&mut self, open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
+    fn accept(&mut self, mut open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
         let found = self.plan.target(open.begin.candidate);
         if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
             key.cooldown.end(open.seen);
@@ -199,6 +200,10 @@ impl Executor {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
         }
         self.lasting.told = Some(open.begin.attempt_no);
+        // The answers of those that failed are told to nobody any more, and this one may take long (R-L3).
+        self.lasting.precedence = Precedence::default();
+        // What was waited for has come; the next wait sets its own limit.
+        open.watchdog = None;
         self.phase = Phase::Delivering(open, report);
         Next::Deliver(Deliver::AsIs)
     }
@@ -248,7 +253,8 @@ impl Executor {
     }
 }
 
-const fn settled_state(report: &AttemptReport) -> State {
+/// The terminal state of an attempt that came to this.
+pub(super) const fn settled_state(report: &AttemptReport) -> State {
     match (report.outcome, report.class) {
         (Outcome::Ambiguous, Class::Timeout) => State::TimedOut,
         (Outcome::Ambiguous, _) => State::Ambiguous,

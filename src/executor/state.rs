@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::effect::{Begin, OperationSettled};
 use super::open_send::OpenSend;
+use super::watchdog::Reached;
 use crate::core::commitment::Commitment;
 use crate::core::decision::{Decision, Round};
 use crate::core::outcome::AttemptReport;
@@ -45,6 +46,21 @@ pub(super) enum Phase {
 }
 
 impl Phase {
+    /// How far the open attempt had come when it ran out of time, if it has.
+    pub(super) fn run_out(&self, now: MonoTime) -> Option<Reached> {
+        match self {
+            Phase::Selected(open) | Phase::Sending(open) | Phase::Delivering(open, _) => {
+                let watchdog = open.watchdog.filter(|watchdog| now >= watchdog.due)?;
+                Some(watchdog.reached)
+            }
+            Phase::New
+            | Phase::Waiting { .. }
+            | Phase::Pausing { .. }
+            | Phase::Passing(_)
+            | Phase::Ended => None,
+        }
+    }
+
     pub(super) const fn label(&self) -> &'static str {
         match self {
             Phase::New => "new",

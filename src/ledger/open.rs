@@ -7,7 +7,7 @@ use super::entry::{AttemptEntry, Capture, Moment, OperationEntry, Record, may_ov
 use crate::core::api::Api;
 use crate::core::class::Class;
 use crate::core::decision::{Decision, Stop};
-use crate::core::outcome::Outcome;
+use crate::core::outcome::{AttemptReport, Outcome};
 use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::executor::effect::{AttemptSettled, Begin, Note};
@@ -237,7 +237,7 @@ impl OpenOperation {
     ) -> Option<&AttemptEntry> {
         let position = self.position(settled.begin.attempt_no);
         debug_assert!(
-            position.is_some(),
+            position.is_some() || std::thread::panicking(),
             "an attempt was settled before it opened"
         );
         let position = position?;
@@ -260,8 +260,13 @@ impl OpenOperation {
             self.last = entry.error_class;
             let begin = settled.begin;
             let standing = begin.standing(self.followed.replace((begin, settled.decision)));
+            // Its class is what counts here; a body has no place in a record (R-L3).
+            let report = AttemptReport {
+                reply: None,
+                ..report.clone()
+            };
             self.told
-                .offer(standing, begin.attempt_no, begin.target, report.clone());
+                .offer(standing, begin.attempt_no, begin.target, report);
         }
         self.record.attempts.get(position)
     }

@@ -38,7 +38,7 @@ pub struct Operation {
     pub cell: Arc<OperationCell>,
     /// The configuration it began with, with its providers ready.
     pub config: Arc<Prepared>,
-    /// The pristine body.
+    /// The pristine body, as long as another attempt may need it.
     pub body: Bytes,
     /// What the scan of it found.
     pub scan: Scan,
@@ -52,8 +52,16 @@ pub struct Operation {
     pub deadline: MonoTime,
     /// What matters for reading answers.
     pub traits: RequestTraits,
-    /// The body's share of the process's account; given back with the context.
+    /// The body's share of the process's account; given back with the body.
     pub reservation: Reservation,
+}
+
+impl Operation {
+    /// Lets go of the body: nothing is sent again once an answer has begun, and the answer may take long (R-L3).
+    pub fn release_body(&mut self) {
+        self.body = Bytes::new();
+        self.reservation.shrink_to(0);
+    }
 }
 
 impl RequestCtx {

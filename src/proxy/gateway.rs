@@ -6,6 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::RequestHeader;
@@ -291,7 +292,7 @@ impl Gateway {
             peer,
             path,
             headers,
-            body,
+            body: Mutex::new(Some(body)),
             traits: operation.traits,
             deadline: operation.deadline,
         })

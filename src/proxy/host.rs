@@ -48,6 +48,11 @@ impl Clock {
         }
     }
 
+    /// The instant of a timer as the executor wants it.
+    pub fn at(&self, instant: Instant) -> MonoTime {
+        MonoTime::ZERO.after(instant.saturating_duration_since(self.origin))
+    }
+
     /// The instant as the runtime's timers want it.
     pub fn instant(&self, at: MonoTime) -> Instant {
         let far = Duration::from_secs(60 * 60 * 24 * 365);
@@ -102,7 +107,7 @@ pub struct AttemptExtras<'a> {
 /// The end of an operation, as the client's side saw it.
 #[derive(Debug, Clone)]
 pub struct OperationEnd {
-    /// HTTP status that was written; 499 when the client left before it had the whole answer.
+    /// HTTP status that was written; 499 when the client left before it had the whole answer, but 504 when time had run out by then.
     pub status: u16,
     /// How it ended.
     pub outcome: OperationOutcome,

@@ -2,10 +2,11 @@
 //!
 //! The cell is shared by the request context and the upstream session of the current attempt. Both run on the same task, so the
 //! lock is never contended; it exists because Pingora hands the session its parts through header extensions, which must be `Sync`.
-//! Invariant: every note of the executor reaches the observer once, in order, and `operation_ended` is called once.
+//! Invariants: every note of the executor reaches the observer once, in order, and `operation_ended` is called once, whoever lets go of
+//! the operation and however: the cell is what the guard of its record stands in (R-L2).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -14,15 +15,19 @@ use rand::rngs::SmallRng;
 use super::host::{AttemptExtras, Clock, Observer, OperationEnd, OperationFacts, Stamp};
 use super::inflight::InFlight;
 use super::lifecycle::Lifecycle;
-use crate::core::settlement::{OperationOutcome, State};
+use crate::core::settlement::OperationOutcome;
 use crate::executor::Executor;
 use crate::executor::effect::{Next, Note, OperationSettled};
 use crate::executor::event::Event;
+use crate::executor::guard::Guard;
 use crate::executor::plan::Plan;
+use crate::executor::watchdog::{Reached, Watchdog};
 use crate::store::Strict;
 
 /// The status of records and metrics when the client left before an answer (R-D4).
 pub const CLIENT_CLOSED_REQUEST: u16 = 499;
+/// The status of both when time ran out before the client left, and nobody was there to have the answer (R-L4).
+const GATEWAY_TIMEOUT: u16 = 504;
 
 /// What the operation needs from the process.
 #[derive(Clone)]
@@ -50,10 +55,10 @@ pub struct OperationCell {
 
 struct Inner {
     executor: Executor,
+    guard: Guard,
     chance: SmallRng,
     next: Option<Next>,
     drain_told: bool,
-    settled: Option<OperationSettled>,
     attempt: Attempt,
     /// Target of each attempt, in order.
     targets: Vec<usize>,
@@ -64,7 +69,6 @@ struct Inner {
     status: Option<u16>,
     response_bytes: u64,
     end_seen: bool,
-    reported: bool,
 }
 
 /// What the session learned of the current attempt.
@@ -84,13 +88,12 @@ impl OperationCell {
         seed: u64,
         upload_time: Duration,
     ) -> Arc<OperationCell> {
-        around.observer.operation_started(&facts);
         let inner = Inner {
             executor: Executor::new(plan),
+            guard: Guard::disarmed(),
             chance: SmallRng::seed_from_u64(seed),
             next: None,
             drain_told: false,
-            settled: None,
             attempt: Attempt::default(),
             targets: Vec::new(),
             upstream_time: Duration::ZERO,
@@ -99,13 +102,16 @@ impl OperationCell {
             status: None,
             response_bytes: 0,
             end_seen: false,
-            reported: false,
         };
-        Arc::new(OperationCell {
+        let cell = Arc::new(OperationCell {
             facts,
             around,
             inner: Mutex::new(inner),
-        })
+        });
+        cell.around.inflight.enlist(&cell);
+        cell.inner.lock().guard.arm();
+        cell.around.observer.operation_started(&cell.facts);
+        cell
     }
 
     /// Feeds an event and returns what to do; a step that is not `Continue` is also kept for [`OperationCell::take_next`].
@@ -133,6 +139,9 @@ impl OperationCell {
 
     fn step(&self, inner: &mut Inner, event: Event, at: Stamp) -> Next {
         let effects = inner.executor.handle(at.mono, event, &mut inner.chance);
+        for note in &effects.notes {
+            inner.guard.see(note);
+        }
         for note in &effects.notes {
             self.note(inner, note, at);
         }
@@ -162,7 +171,6 @@ impl OperationCell {
                 self.around.observer.note(&self.facts, note, extras, at);
                 return;
             }
-            Note::OperationSettled(settled) => inner.settled = Some(*settled),
             _ => {}
         }
         self.around.observer.note(&self.facts, note, extras, at);
@@ -173,10 +181,20 @@ impl OperationCell {
         self.inner.lock().next.take()
     }
 
+    /// What limits the wait that begins; `None` when it is over. A wait that is dropped leaves its limit behind: that is what it is for.
+    pub fn watch(&self, limit: Option<(Instant, Reached)>) {
+        let watchdog = limit.map(|(due, reached)| Watchdog {
+            due: self.around.clock.at(due),
+            reached,
+        });
+        self.inner.lock().executor.watch(watchdog);
+    }
+
     /// The upstream's header has arrived.
     pub fn upstream_header(&self, upstream_request_id: Option<&str>) {
         let at = self.around.clock.stamp();
         let mut inner = self.inner.lock();
+        inner.executor.watch(None);
         inner.attempt.first_byte = Some(at);
         inner.attempt.upstream_request_id = upstream_request_id.map(str::to_owned);
     }
@@ -243,28 +261,21 @@ impl OperationCell {
     pub fn report_end(&self) {
         let at = self.around.clock.stamp();
         let mut inner = self.inner.lock();
-        if inner.reported {
+        if let Some(event) = inner.guard.owes(&inner.executor) {
+            let _ = self.step(&mut inner, event, at);
+        }
+        let Inner {
+            guard, executor, ..
+        } = &mut *inner;
+        let Some(settled) = guard.stand_down(executor) else {
             return;
-        }
-        inner.reported = true;
-        if !inner.executor.has_ended() {
-            let _ = self.step(&mut inner, Event::Dropped, at);
-        }
-        let end = self.end(&inner, at);
+        };
+        let end = self.end(&inner, &settled, at);
         drop(inner);
         self.around.observer.operation_ended(&self.facts, &end);
     }
 
-    fn end(&self, inner: &Inner, at: Stamp) -> OperationEnd {
-        let settled = inner.settled.unwrap_or(OperationSettled {
-            outcome: OperationOutcome::Cancelled,
-            state: State::Cancelled,
-            reason: "dropped",
-            stop: None,
-            sends: inner.executor.sends(),
-            rounds: inner.executor.round().number(),
-            waited: Duration::ZERO,
-        });
+    fn end(&self, inner: &Inner, settled: &OperationSettled, at: Stamp) -> OperationEnd {
         let to_first_byte = inner
             .first_byte
             .unwrap_or(at)
@@ -272,12 +283,17 @@ impl OperationCell {
             .since(self.facts.started.mono);
         let elsewhere = inner.upstream_time + inner.upload_time + settled.waited;
         // A client that left in the middle of an answer has not got the status that its header told (R-D4).
-        let status = match settled.outcome {
-            OperationOutcome::Cancelled => None,
-            _ => inner.status,
+        let (status, otherwise) = match settled.outcome {
+            OperationOutcome::Cancelled => (None, CLIENT_CLOSED_REQUEST),
+            OperationOutcome::TimedOut => (inner.status, GATEWAY_TIMEOUT),
+            OperationOutcome::Succeeded
+            | OperationOutcome::UpstreamError
+            | OperationOutcome::Exhausted
+            | OperationOutcome::Rejected
+            | OperationOutcome::Failed => (inner.status, CLIENT_CLOSED_REQUEST),
         };
         OperationEnd {
-            status: status.unwrap_or(CLIENT_CLOSED_REQUEST),
+            status: status.unwrap_or(otherwise),
             outcome: settled.outcome,
             state: settled.state,
             reason: settled.reason,
@@ -290,6 +306,14 @@ impl OperationCell {
             overhead: to_first_byte.saturating_sub(elsewhere),
             response_bytes: inner.response_bytes,
         }
+    }
+}
+
+/// The last holder lets go: whoever it was, the record is settled.
+impl Drop for OperationCell {
+    fn drop(&mut self) {
+        self.around.inflight.strike(self);
+        self.report_end();
     }
 }
 

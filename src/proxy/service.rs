@@ -376,8 +376,9 @@ impl ProxyHttp for DataPlane {
         upstream: &mut ResponseHeader,
         ctx: &mut RequestCtx,
     ) -> Result<()> {
-        if let Some(cell) = ctx.cell() {
-            cell.committed(upstream.status.as_u16());
+        if let Some(operation) = &mut ctx.operation {
+            operation.cell.committed(upstream.status.as_u16());
+            operation.release_body();
         }
         if upstream.status == http::StatusCode::SWITCHING_PROTOCOLS {
             upgrade::switched(session.as_downstream_mut());

@@ -3,7 +3,7 @@
 use crate::core::api::Api;
 use crate::core::decision::{Decision, Round};
 use crate::core::outcome::Outcome;
-use crate::core::settlement::OperationOutcome;
+use crate::core::settlement::{OperationOutcome, State};
 use crate::executor::effect::{AttemptSettled, SecondRoundEnd, WaitEnd};
 
 /// The label that stands for "there was none".
@@ -11,13 +11,14 @@ pub(super) const NONE: &str = "none";
 /// The `round` label, by [`round`].
 pub(super) const ROUNDS: [&str; 2] = ["1", "2"];
 /// The `outcome` label of attempts, by [`delivery`].
-pub(super) const DELIVERIES: [&str; 6] = [
+pub(super) const DELIVERIES: [&str; 7] = [
     "not_delivered",
     "rejected",
     "refused",
     "ambiguous",
     "partial",
     "succeeded",
+    "cancelled",
 ];
 /// The `decision` label, by [`decision`].
 pub(super) const DECISIONS: [&str; 5] =
@@ -44,7 +45,8 @@ pub(super) const fn round(round: Round) -> usize {
     }
 }
 
-/// The same classes as [`AttemptSettled::delivery`].
+/// The same classes as [`AttemptSettled::delivery`]; but what the client ended before there was an outcome says nothing of the target,
+/// and is counted apart (R-L5).
 pub(super) const fn delivery(settled: &AttemptSettled) -> usize {
     match &settled.report {
         Some(report) => match report.outcome {
@@ -55,6 +57,7 @@ pub(super) const fn delivery(settled: &AttemptSettled) -> usize {
             Outcome::Partial => 4,
             Outcome::Succeeded => 5,
         },
+        None if matches!(settled.state, State::Cancelled) => 6,
         None if settled.sent => 3,
         None => 0,
     }

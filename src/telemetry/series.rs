@@ -209,7 +209,7 @@ impl RouteSeries {
                     &*self.name,
                     &*target.name,
                     settled.begin.round.label(),
-                    settled.delivery(),
+                    DELIVERIES.get(delivery).copied().unwrap_or(labels::NONE),
                     settled.decision.label(),
                 ];
                 self.families.attempts.with_label_values(&values)

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rondo::core::settlement::State;
+use rondo::ledger::Record;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -42,12 +44,52 @@ async fn assert_cancelled(rondo: &Rondo, left: Instant, sends: f64) {
     assert_eq!(rondo.metric("rondo_requests_total", &[]), 1.0);
     assert_eq!(rondo.metric("rondo_upstream_sends_total", &[]), sends);
     rondo.assert_quiet().await;
+    let records = rondo.records();
+    // A drop before there is an operation writes nothing.
+    assert_eq!(records.len() as f64, 1.0 - rondo.refusals());
+    for record in records {
+        assert_rows_cancelled(&record);
+    }
+}
+
+/// Both rows of a cancelled operation: 499 and the time that it really took; what failed before the client left stays what it was.
+fn assert_rows_cancelled(record: &Record) {
+    let operation = &record.operation;
+    let row = (operation.state, operation.http_status, operation.reason);
+    assert_eq!(row, (State::Cancelled, Some(499), "client_gone"));
+    assert_eq!(
+        (operation.error_class, operation.usage_partial),
+        (None, None)
+    );
+    assert!(
+        operation.finished_at > Some(operation.started_at),
+        "{operation:?}"
+    );
+    assert!(operation.latency_ms >= Some(STAY_MS), "{operation:?}");
+    let last = record.attempts.last().unwrap();
+    if last.state == State::Rejected {
+        // It left between two attempts, and is charged to neither.
+        assert_eq!((record.attempts.len(), operation.rounds), (1, 1));
+        assert_eq!(last.http_status, Some(429));
+        return;
+    }
+    assert_eq!((last.state, last.error_class), (State::Cancelled, None));
+    assert!(last.finished_at > Some(last.started_at), "{last:?}");
+    assert!(last.latency_ms >= Some(STAY_MS), "{last:?}");
+    assert!(last.latency_ms <= operation.latency_ms, "{record:?}");
+}
+
+/// Time that a client stays before it leaves, so that there is a latency to be seen.
+const STAY_MS: u64 = 5;
+
+async fn stay() {
+    tokio::time::sleep(Duration::from_millis(STAY_MS + 1)).await;
 }
 
 /// During the upload there is no operation yet: nothing is sent, and the held bytes are given back.
 #[tokio::test]
 async fn leaving_during_the_upload() {
-    // R-D4 R-B7
+    // R-D4 R-B7 R-L1 R-L2
     for way in Way::ALL {
         let rondo = one_target("ok", false).await;
         let body = chat_body("m", false);
@@ -55,6 +97,7 @@ async fn leaving_during_the_upload() {
         rondo
             .until(|rondo| rondo.app.gateway.buffered.held() > 0)
             .await;
+        stay().await;
         let left = Instant::now();
         caller.leave();
         assert_cancelled(&rondo, left, 0.0).await;
@@ -65,7 +108,7 @@ async fn leaving_during_the_upload() {
 /// A pending connect is given up at once, not when its timeout comes.
 #[tokio::test]
 async fn leaving_during_the_connect() {
-    // R-B8 C122
+    // R-B8 C122 R-L1 R-L2
     for way in Way::ALL {
         let full = FullListener::new().await;
         let rondo = Rondo::start(&format!(
@@ -85,6 +128,7 @@ routes:
         rondo
             .until(|rondo| rondo.metric("rondo_upstream_sends_total", &[]) == 1.0)
             .await;
+        stay().await;
         let left = Instant::now();
         caller.leave();
         assert_cancelled(&rondo, left, 1.0).await;
@@ -95,11 +139,12 @@ routes:
 /// C109, C117, C118: while the answer's header is waited for.
 #[tokio::test]
 async fn leaving_before_the_header() {
-    // R-D4 R-L5
+    // R-D4 R-L5 R-L1 R-L2
     for (way, http2) in everywhere() {
         let rondo = one_target("hang", http2).await;
         let caller = Caller::ask(way, rondo.addr, CHAT, &chat_body("m", false)).await;
         soon(rondo.mock("one").wait_for_bodies(1)).await;
+        stay().await;
         let left = Instant::now();
         caller.leave();
         soon(rondo.mock("one").wait_for_closed(1)).await;
@@ -111,12 +156,13 @@ async fn leaving_before_the_header() {
 /// While a stream is held that has shown nothing but a comment: nothing was written to the client, and nothing ever is.
 #[tokio::test]
 async fn leaving_while_a_stream_is_held() {
-    // R-A4 R-D4
+    // R-A4 R-D4 R-L1 R-L2
     let silent = "{ sse: [{ comment: wait }, { silence: true }] }";
     for (way, http2) in everywhere() {
         let rondo = one_target(silent, http2).await;
         let caller = Caller::ask(way, rondo.addr, CHAT, &chat_body("m", true)).await;
         soon(rondo.mock("one").wait_for_bodies(1)).await;
+        stay().await;
         let left = Instant::now();
         caller.leave();
         soon(rondo.mock("one").wait_for_closed(1)).await;
@@ -127,12 +173,13 @@ async fn leaving_while_a_stream_is_held() {
 /// C111, C120: in the middle of a stream. The upstream is closed, so that it stops generating; the record says 499, whatever was written.
 #[tokio::test]
 async fn leaving_in_the_middle_of_a_stream() {
-    // R-D4 R-L5
+    // R-D4 R-L5 R-L1 R-L2
     let slow = "{ sse: [{ data: { choices: [{ index: 0, delta: { content: Hello } }] } }, { silence: true }] }";
     for (way, http2) in everywhere() {
         let rondo = one_target(slow, http2).await;
         let mut caller = Caller::ask(way, rondo.addr, CHAT, &chat_body("m", true)).await;
         caller.read_to("Hello").await;
+        stay().await;
         let left = Instant::now();
         caller.leave();
         soon(rondo.mock("one").wait_for_closed(1)).await;
@@ -150,11 +197,12 @@ async fn leaving_in_the_middle_of_a_stream() {
 /// C113: a client that leaves during the wait between rounds ends it, and what was sent stays what it was.
 #[tokio::test]
 async fn leaving_between_the_rounds() {
-    // R-S15 R-S9 R-B6
+    // R-S15 R-S9 R-B6 R-L1 R-L2 R-L5
     for way in Way::ALL {
         let rondo = Rondo::start(&waiting_route(20_000)).await;
         let caller = Caller::ask(way, rondo.addr, CHAT, &chat_body("m", false)).await;
         rondo.until_waiting(1).await;
+        stay().await;
         let left = Instant::now();
         caller.leave();
         assert_cancelled(&rondo, left, 1.0).await;
@@ -202,8 +250,35 @@ async fn a_cancel_is_nobodys_failure() {
     caller.leave();
     soon(rondo.mock("one").wait_for_closed(1)).await;
     rondo.idle().await;
+    let attempts = |labels: &[&str]| rondo.metric("rondo_attempts_total", labels);
+    assert_eq!(attempts(&[]), 1.0);
+    assert_eq!(
+        attempts(&["outcome=\"cancelled\"", "decision=\"stop\""]),
+        1.0
+    );
+    for counter in [
+        "failovers_total",
+        "provider_retries_total",
+        "route_exhaustions_total",
+    ] {
+        assert_eq!(
+            rondo.metric(&format!("rondo_{counter}"), &[]),
+            0.0,
+            "{counter}"
+        );
+    }
+    let now = rondo.app.gateway.around.clock.mono();
+    for key in rondo.app.snapshot().routes[0]
+        .targets
+        .iter()
+        .flat_map(|target| &target.keys)
+    {
+        assert!(key.cooldown.remaining_after(now).is_none(), "a cooldown");
+        assert!(key.aside.remaining_after(now).is_none(), "set aside");
+    }
     let answer = call(rondo.addr, chat("m")).await;
     assert_eq!(answer.header("x-rondo-target"), Some("first"));
+    assert_eq!(attempts(&["outcome=\"succeeded\""]), 1.0);
     rondo.assert_quiet().await;
 }
 
@@ -313,6 +388,7 @@ async fn a_half_closed_client_has_left() {
         .await
         .unwrap();
     soon(rondo.mock("one").wait_for_bodies(1)).await;
+    stay().await;
     let left = Instant::now();
     stream.shutdown().await.unwrap();
     let mut rest = Vec::new();

@@ -3,8 +3,10 @@
 use bytes::Bytes;
 use rondo::mock::{MockServer, Script};
 
-use crate::support::client::{Body, Connection, call, chat, parts, request, whole};
+use crate::support::caller::{Caller, Way};
+use crate::support::client::{Body, Connection, ask, call, chat, parts, request, whole};
 use crate::support::process::Process;
+use crate::support::{soon, until};
 
 const CHAT: &str = "/v1/chat/completions";
 const LARGE: usize = 20 << 20;
@@ -21,6 +23,50 @@ fn cut(mut bytes: Bytes) -> Vec<Bytes> {
         cut.push(bytes.split_to(bytes.len().min(32 << 10)));
     }
     cut
+}
+
+/// A body is let go once an answer has begun: nothing is sent again then, and a stream may last for minutes.
+#[tokio::test]
+async fn a_body_is_released_when_its_answer_begins() {
+    // R-L3 R-B7
+    let script = "answers: [{ sse: [{ data: { choices: [{ index: 0, delta: { content: Hello } }] } }, { silence: true }] }]";
+    for up_h2 in [false, true] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mock = MockServer::start("one", Script::parse(script).unwrap(), listener).unwrap();
+        let yaml = format!(
+            "providers:\n  one: {{ adapter: openai, http2: {up_h2}, base_url: \"http://{}\" }}\nroutes:\n  - {{ name: chat, models: [m], targets: [{{ name: first, provider: one, model: other }}] }}\n",
+            mock.addr()
+        );
+        for way in [Way::H1Close, Way::H2Close] {
+            let process = Process::start("threads: 2", &yaml).await;
+            let before = process.memory_now();
+            let text = String::from_utf8(body().to_vec()).unwrap();
+            let text = text.replacen('{', "{\"stream\":true,", 1);
+            let mut caller = Caller::ask(way, process.addr, CHAT, &text).await;
+            caller.read_to("Hello").await;
+            assert!(
+                process.memory_peak() >= before + LARGE,
+                "it was held while it could be needed"
+            );
+            let held = "rondo_buffered_bytes 0\n";
+            until_metric(&process, held).await;
+            until(|| process.memory_now() < before + LARGE / 2).await;
+            caller.leave();
+        }
+    }
+}
+
+async fn until_metric(process: &Process, wanted: &str) {
+    soon(async {
+        while !ask(process.admin, "GET", "/metrics")
+            .await
+            .text()
+            .contains(wanted)
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// The peak of a request with a large body that two targets get, above that of a small one.

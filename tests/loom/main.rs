@@ -2,17 +2,35 @@
 //!
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --no-default-features --test loom`
 //!
-//! What is held: no bound is passed at any moment, what is taken is given back, an instant is only extended.
+//! What is held: no bound is passed at any moment, what is taken is given back, an instant is only extended; an operation that several
+//! threads end at once is settled once.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
+use loom::sync::Mutex;
 use loom::thread;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rondo::core::class::Class;
+use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
+use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::time::MonoTime;
+use rondo::executor::Executor;
+use rondo::executor::effect::{Note, OperationSettled};
+use rondo::executor::event::{Event, StreamEnd};
+use rondo::executor::guard::Guard;
+use rondo::executor::plan::Plan;
+use rondo::executor::watchdog::{Reached, Watchdog};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::BufferedBytes;
 use rondo::policy::cooldown::Cooldown;
+use rondo::policy::provider::Ownership;
+use rondo::policy::route::{Route, Target, TargetKey};
+use rondo::policy::routing::{Fallback, Mode, OnDisconnect, Routing};
 
 const fn at(micros: u64) -> MonoTime {
     MonoTime::from_micros(micros)
@@ -120,5 +138,199 @@ fn a_success_never_ends_a_cooldown_it_has_not_seen() {
         cooldown.end(seen);
         other.join().unwrap();
         assert_eq!(cooldown.remaining_after(at(0)), Some(at(200)));
+    });
+}
+
+/// The operation cell as the data plane has it: one lock over the executor and the guard of its record, and the rows that were told.
+struct Cell {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    executor: Executor,
+    guard: Guard,
+    chance: SmallRng,
+    attempts: Vec<State>,
+    told: Vec<OperationSettled>,
+}
+
+const DUE: MonoTime = at(1_000);
+
+impl Cell {
+    /// An operation whose one attempt waits for its answer until [`DUE`].
+    fn waiting() -> Cell {
+        let mut inner = Inner {
+            executor: Executor::new(plan()),
+            guard: Guard::disarmed(),
+            chance: SmallRng::seed_from_u64(1),
+            attempts: Vec::new(),
+            told: Vec::new(),
+        };
+        inner.guard.arm();
+        inner.step(at(1), Event::Admitted);
+        inner.step(at(1), Event::SendBegun);
+        let (due, reached) = (DUE, Reached::Sent);
+        inner.executor.watch(Some(Watchdog { due, reached }));
+        Cell {
+            inner: Mutex::new(inner),
+        }
+    }
+
+    fn feed(&self, now: MonoTime, event: Event) {
+        self.inner.lock().unwrap().step(now, event);
+    }
+
+    /// As `OperationCell::report_end`.
+    fn report_end(&self, now: MonoTime) {
+        let mut inner = self.inner.lock().unwrap();
+        let inner = &mut *inner;
+        if let Some(event) = inner.guard.owes(&inner.executor) {
+            inner.step(now, event);
+        }
+        if let Some(settled) = inner.guard.stand_down(&inner.executor) {
+            inner.told.push(settled);
+        }
+    }
+}
+
+impl Inner {
+    fn step(&mut self, now: MonoTime, event: Event) {
+        for note in self.executor.handle(now, event, &mut self.chance).notes {
+            self.guard.see(&note);
+            if let Note::AttemptSettled(settled) = note {
+                self.attempts.push(settled.state);
+            }
+        }
+    }
+}
+
+fn plan() -> Plan {
+    let target = Target {
+        name: "t".into(),
+        provider: 0,
+        model: None,
+        keys: vec![TargetKey::fresh(None)],
+        ownership: Ownership::External,
+        retry: None,
+    };
+    let routing = Routing {
+        mode: Mode::PriorityFailover,
+        attempts_max: 1,
+        sends_max: 1,
+        exhaustion: None,
+        fallback: Fallback::default(),
+        tries_max: None,
+        fail_within: None,
+        sticky_tries: 1,
+        on_client_disconnect: OnDisconnect::Abort,
+        cooldown_max: Duration::ZERO,
+    };
+    let route = Route {
+        name: "r".into(),
+        models: Vec::new(),
+        targets: vec![target],
+        routing,
+        deadline: Duration::from_secs(1),
+        waiters: Arc::new(Waiters::new(1, 1)),
+    };
+    Plan {
+        route: Arc::new(route),
+        candidates: vec![0],
+        binding: None,
+        caller_retry: false,
+        caller_owns_retries: true,
+        deadline: at(1_000_000),
+        held_bytes: 0,
+    }
+}
+
+fn good() -> AttemptReport {
+    AttemptReport {
+        outcome: Outcome::Succeeded,
+        class: Class::Ok,
+        scope: Scope::Candidate,
+        carrier: Carrier::Status,
+        status: Some(200),
+        pushback: None,
+        reply: None,
+    }
+}
+
+/// Three threads end one operation at the same moment; whoever is last tells the end, and so does everyone else.
+fn race(now: MonoTime, own: Event) -> (Vec<State>, Vec<OperationSettled>) {
+    let cell = Arc::new(Cell::waiting());
+    // The session: its timer, or its answer with the end of it.
+    let session = {
+        let cell = Arc::clone(&cell);
+        thread::spawn(move || {
+            let mut inner = cell.inner.lock().unwrap();
+            if inner.attempts.is_empty() && !inner.executor.has_ended() {
+                inner.step(now, own);
+            }
+            drop(inner);
+            cell.report_end(now);
+        })
+    };
+    let dropped = {
+        let cell = Arc::clone(&cell);
+        thread::spawn(move || cell.report_end(now))
+    };
+    cell.feed(now, Event::ClientGone);
+    cell.report_end(now);
+    session.join().unwrap();
+    dropped.join().unwrap();
+    let inner = cell.inner.lock().unwrap();
+    assert!(inner.executor.has_ended());
+    (inner.attempts.clone(), inner.told.clone())
+}
+
+// R-L1 R-L2 R-L4: watchdog, disconnect and drop at the instant: one row of each, timed out, in every order.
+#[test]
+fn the_watchdog_and_a_disconnect_leave_one_timed_out_record() {
+    loom::model(|| {
+        let (attempts, told) = race(DUE, Event::Outcome(Reached::Sent.timed_out()));
+        assert_eq!(attempts, [State::TimedOut]);
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].outcome, OperationOutcome::TimedOut);
+    });
+}
+
+// R-L1 R-L2: an answer that comes in that moment is the attempt's outcome or too late, never a second one.
+#[test]
+fn a_completion_and_a_disconnect_leave_one_record() {
+    loom::model(|| {
+        let (attempts, told) = race(at(999), Event::Outcome(good()));
+        assert_eq!((attempts.len(), told.len()), (1, 1));
+        assert_eq!(told[0].outcome, OperationOutcome::Cancelled);
+        assert_eq!(attempts, [State::Cancelled]);
+    });
+}
+
+// R-L1: the end of the process settles while the data plane completes: whoever is first is right, and there is no second.
+#[test]
+fn the_end_of_the_process_and_a_completion_leave_one_record() {
+    loom::model(|| {
+        let cell = Arc::new(Cell::waiting());
+        cell.feed(at(10), Event::Outcome(good()));
+        cell.feed(at(10), Event::Committed);
+        let completion = {
+            let cell = Arc::clone(&cell);
+            thread::spawn(move || {
+                cell.feed(at(20), Event::StreamEnded(StreamEnd::Complete));
+                cell.report_end(at(20));
+            })
+        };
+        cell.report_end(at(20));
+        completion.join().unwrap();
+        let inner = cell.inner.lock().unwrap();
+        let (attempts, told) = (&inner.attempts, &inner.told);
+        assert_eq!((attempts.len(), told.len()), (1, 1));
+        let outcome = told[0].outcome;
+        let fits = match attempts[0] {
+            State::Succeeded => outcome == OperationOutcome::Succeeded,
+            State::Cancelled => outcome == OperationOutcome::Cancelled,
+            _ => false,
+        };
+        assert!(fits, "{attempts:?} {told:?}");
     });
 }

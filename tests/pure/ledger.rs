@@ -7,8 +7,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rondo::core::api::Api;
 use rondo::core::class::Class;
-use rondo::core::decision::Decision;
-use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
+use rondo::core::decision::{Decision, Round};
+use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Reply, Scope};
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::time::{MonoTime, WallTime};
 use rondo::executor::Executor;
@@ -433,6 +433,43 @@ fn admissions_balance_however_the_wait_and_the_second_round_end() {
         assert_eq!(world.settled.unwrap().outcome, outcome, "case {number}");
         assert!(record.operation.wait_ms >= 500, "case {number}");
     }
+}
+
+// R-L3: neither a pending record nor a settled one keeps the body of an answer, or anything of it but its size.
+#[test]
+fn a_record_holds_no_body() {
+    let snapshot = snapshot();
+    let reply = Arc::new(Reply {
+        status: 500,
+        headers: Vec::new(),
+        body: vec![b'x'; 64 << 10],
+    });
+    let mut open = OpenOperation::begin(1, opening(&snapshot, &Arc::from("op")));
+    let begin = Begin {
+        attempt_no: 1,
+        candidate: 0,
+        target: 0,
+        round: Round::First,
+        retry_index: 0,
+        key: 0,
+    };
+    let facts = AttemptFacts::default();
+    let _ = open.note(&Note::AttemptOpened(begin), facts, at(1));
+    let settled = Note::AttemptSettled(AttemptSettled {
+        begin,
+        sent: true,
+        report: Some(AttemptReport {
+            reply: Some(Arc::clone(&reply)),
+            ..report(Outcome::Refused, Class::ServerError, Some(500))
+        }),
+        decision: Decision::RoundOver,
+        state: State::Refused,
+    });
+    let entry = open.note(&settled, facts, at(2));
+    assert_eq!(entry.unwrap().error_class, Some(Class::ServerError));
+    drop(settled);
+    assert_eq!(Arc::strong_count(&reply), 1, "the pending record holds it");
+    assert_eq!(open.record().operation.request_capture, Capture::Complete);
 }
 
 // Two clients may send one id at the same time: each operation gets its own record.

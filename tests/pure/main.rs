@@ -20,6 +20,7 @@ mod executor_retries;
 mod executor_retries_among;
 mod executor_stops;
 mod executor_suppression;
+mod executor_watchdog;
 mod explain;
 mod explain_costs;
 mod field_cases;

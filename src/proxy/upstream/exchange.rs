@@ -8,7 +8,8 @@ use pingora_core::{Error, Result};
 use pingora_http::ResponseHeader;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{Reached, broken, report, timed_out};
+use super::failure::{broken, report};
+use super::limit::within;
 use super::session::{AGAIN, AttemptSession, Leftover};
 use super::spec::{AttemptSpec, missing};
 use super::tunnel::{Limits, Tunnel};
@@ -18,6 +19,7 @@ use crate::core::limits::{ERROR_BODY_TIME_MAX, PEEK_BYTES_MAX, PEEK_TIME_MAX, RE
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Reply, Scope};
 use crate::executor::effect::{Deliver, FinalAnswer, Next};
 use crate::executor::event::Event;
+use crate::executor::watchdog::Reached;
 use crate::providers::answer::{BodyEnd, ResponseHead, Verdict};
 use crate::providers::classify;
 use crate::providers::handshake;
@@ -133,13 +135,10 @@ impl AttemptSession {
 
         let connect = self.connector.inner.get_http_session(&spec.peer);
         let connect_ends = deadline.min(begun + timeouts.connect);
-        let inner = match timeout_at(connect_ends, connect).await {
-            Err(_) => return Err(timed_out(Reached::NothingSent)),
-            Ok(connected) => {
-                connected
-                    .map_err(|error| broken(Reached::NothingSent, &error))?
-                    .0
-            }
+        let reached = Reached::NothingSent;
+        let inner = match within(&spec.cell, connect_ends, reached, connect).await {
+            Err(_) => return Err(reached.timed_out()),
+            Ok(connected) => connected.map_err(|error| broken(reached, &error))?.0,
         };
         let timers = Timers {
             deadline,
@@ -193,7 +192,7 @@ impl AttemptSession {
             if body.len() >= REPLY_BODY_MAX {
                 break BodyEnd::OverBound;
             }
-            match timeout_at(due, self.read_through()).await {
+            match timeout_at(due, self.read_unwatched()).await {
                 Err(_) => break BodyEnd::OverBound,
                 Ok(Err(_)) => break BodyEnd::Truncated,
                 Ok(Ok(None)) => break BodyEnd::Complete,
@@ -280,7 +279,7 @@ impl AttemptSession {
                     }
                 }
                 _ => match timeout_at(deadline, self.read_through()).await {
-                    Err(_) => return Err(timed_out(Reached::Sent)),
+                    Err(_) => return Err(Reached::Sent.timed_out()),
                     Ok(read) => read,
                 },
             };

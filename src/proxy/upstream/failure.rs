@@ -4,15 +4,7 @@ use pingora_core::{Error, ErrorType};
 
 use crate::core::class::Class;
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
-
-/// How far an attempt had come when it broke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reached {
-    /// No byte of the request can have left.
-    NothingSent,
-    /// Bytes may have left.
-    Sent,
-}
+use crate::executor::watchdog::Reached;
 
 /// The report of an attempt that never got an answer.
 pub fn broken(reached: Reached, error: &Error) -> AttemptReport {
@@ -22,14 +14,6 @@ pub fn broken(reached: Reached, error: &Error) -> AttemptReport {
         Reached::Sent => Outcome::Ambiguous,
     };
     report(delivered, class(error))
-}
-
-/// The report of an attempt whose answer did not come in time.
-pub fn timed_out(reached: Reached) -> AttemptReport {
-    match reached {
-        Reached::NothingSent => report(Outcome::NotDelivered, Class::Transport),
-        Reached::Sent => report(Outcome::Ambiguous, Class::Timeout),
-    }
 }
 
 /// A report without an answer.

@@ -8,6 +8,7 @@ mod connector;
 mod drain;
 mod exchange;
 mod failure;
+mod limit;
 mod session;
 mod spec;
 mod tunnel;

@@ -18,12 +18,15 @@ use pingora_core::protocols::{Digest, UniqueIDType};
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::connector::AttemptConnector;
+use super::limit::within;
 use super::spec::{AttemptSpec, missing};
 use super::tunnel::{Slot, Tunnel, TunnelWriter};
 use super::write::Written;
+use crate::executor::watchdog::Reached;
 use crate::providers::envelope::{self, GatewayCode, GatewayError};
 
 /// The error of an attempt that another attempt follows. It is the only one that Pingora's loop retries.
@@ -107,25 +110,40 @@ impl AttemptSession {
 
     /// The next bytes of the upstream's body, within the idle and total limits.
     pub(super) async fn read_through(&mut self) -> Result<Option<Bytes>> {
-        let Some(spec) = &self.spec else {
-            return Err(missing());
+        let due = self.read_due()?;
+        let (Some(inner), Some(spec)) = (self.inner.as_mut(), &self.spec) else {
+            return Ok(None);
         };
-        let idle = spec.provider.provider.timeouts.idle;
+        let read = within(&spec.cell, due, Reached::Sent, inner.read_response_body()).await;
+        self.have_read(read)
+    }
+
+    /// The same where running out is not the end of the attempt: an answer that is an error anyhow.
+    pub(super) async fn read_unwatched(&mut self) -> Result<Option<Bytes>> {
+        let due = self.read_due()?;
         let Some(inner) = self.inner.as_mut() else {
             return Ok(None);
         };
-        let idle_ends = Instant::now() + idle;
-        let due = self
+        let read = timeout_at(due, inner.read_response_body()).await;
+        self.have_read(read)
+    }
+
+    fn read_due(&self) -> Result<Instant> {
+        let spec = self.spec.as_ref().ok_or_else(missing)?;
+        let idle_ends = Instant::now() + spec.provider.provider.timeouts.idle;
+        Ok(self
             .total_ends
-            .map_or(idle_ends, |total| total.min(idle_ends));
-        let read = match timeout_at(due, inner.read_response_body()).await {
-            Ok(read) => read.map_err(|error| error.into_up())?,
-            Err(_) => {
-                let late = Error::explain(ErrorType::ReadTimedout, "the answer paused too long");
-                return Err(late.into_up());
-            }
+            .map_or(idle_ends, |total| total.min(idle_ends)))
+    }
+
+    fn have_read(&mut self, read: Result<Result<Option<Bytes>>, Elapsed>) -> Result<Option<Bytes>> {
+        let Ok(read) = read else {
+            let late = Error::explain(ErrorType::ReadTimedout, "the answer paused too long");
+            return Err(late.into_up());
         };
-        if read.is_none() || inner.response_done() {
+        let read = read.map_err(|error| error.into_up())?;
+        let is_done = |inner: &mut HttpSession| inner.response_done();
+        if read.is_none() || self.inner.as_mut().is_some_and(is_done) {
             self.ended = true;
         }
         Ok(read)

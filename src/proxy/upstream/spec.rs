@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
+use parking_lot::Mutex;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, OrErr, Result};
 use pingora_http::RequestHeader;
@@ -28,8 +29,8 @@ pub struct AttemptSpec {
     pub path: String,
     /// All headers but `host`.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The body, as slices of the client's with the target's model.
-    pub body: Segments,
+    /// The body, as slices of the client's with the target's model, until it is written.
+    pub body: Mutex<Option<Segments>>,
     /// What the request was, for reading its answer.
     pub traits: RequestTraits,
     /// The operation's deadline.
@@ -83,9 +84,10 @@ impl AttemptSpec {
         self.traits.api.is_socket()
     }
 
-    /// The slices of the body, for writing.
-    pub fn parts(&self) -> impl Iterator<Item = Bytes> {
-        self.body.iter().cloned()
+    /// The slices of the body, for writing: once, and nothing of them stays here while the answer comes.
+    pub fn take_parts(&self) -> impl Iterator<Item = Bytes> {
+        let parts = self.body.lock().take().into_iter().flatten();
+        parts.filter(|part| !part.is_empty())
     }
 }
 

@@ -12,9 +12,12 @@ use pingora_core::{Error, ErrorType, Result};
 use pingora_http::ResponseHeader;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{Reached, broken, timed_out};
+use super::failure::broken;
+use super::limit::within;
 use super::spec::{AttemptSpec, Wire};
+use crate::core::class::Class;
 use crate::core::outcome::AttemptReport;
+use crate::executor::watchdog::Reached;
 
 /// Bytes written at once; between two writes an early answer is looked for.
 const WRITE_BYTES_MAX: usize = 64 << 10;
@@ -81,8 +84,10 @@ async fn send_h1(
 ) -> Result<Head, AttemptReport> {
     let header = spec.request_header(Wire::H1);
     let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
-    match timeout_at(timers.pause_ends(), session.write_request_header(header)).await {
-        Err(_) => return Err(timed_out(Reached::Sent)),
+    let (cell, pause_ends) = (&*spec.cell, timers.pause_ends());
+    let write = session.write_request_header(header);
+    match within(cell, pause_ends, Reached::Sent, write).await {
+        Err(_) => return Err(Reached::Sent.timed_out()),
         // The first write failed: a stale pooled connection. Nothing can have arrived.
         Ok(Err(error)) => return Err(broken(Reached::NothingSent, &error)),
         Ok(Ok(_)) => {}
@@ -93,8 +98,9 @@ async fn send_h1(
     }
     let due = timers.head_due();
     loop {
-        let task = match timeout_at(due, session.read_response_task()).await {
-            Err(_) => return Err(timed_out(Reached::Sent)),
+        let read = session.read_response_task();
+        let task = match within(cell, due, Reached::Sent, read).await {
+            Err(_) => return Err(Reached::Sent.timed_out()),
             Ok(task) => task.map_err(|error| broken(Reached::Sent, &error))?,
         };
         let head = head_of(task, Written::Whole, spec);
@@ -113,7 +119,7 @@ async fn write_body_h1(
 ) -> Result<Option<(HttpTask, Written)>, AttemptReport> {
     let mut early = None;
     let mut written = 0_usize;
-    for mut part in spec.parts() {
+    for mut part in spec.take_parts() {
         while !part.is_empty() {
             // Not before the first write: hardly anyone answers a bare header, and the look costs a system call.
             if written > 0 && early.is_none() {
@@ -123,11 +129,12 @@ async fn write_body_h1(
                 return Ok(Some((head, Written::Part)));
             }
             let piece = part.split_to(part.len().min(WRITE_BYTES_MAX));
-            let wrote = timeout_at(timers.pause_ends(), session.write_body(&piece)).await;
+            let (due, write) = (timers.pause_ends(), session.write_body(&piece));
+            let wrote = within(&spec.cell, due, Reached::Sent, write).await;
             let failed = match wrote {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(broken(Reached::Sent, &error)),
-                Err(_) => Some(timed_out(Reached::Sent)),
+                Err(_) => Some(Reached::Sent.timed_out()),
             };
             if let Some(failed) = failed {
                 let head = match early {
@@ -205,6 +212,11 @@ fn unexpected_task() -> Box<Error> {
     Error::explain(ErrorType::InvalidHTTPHeader, "a body before its head")
 }
 
+/// Sets the limit of a wait that is a race of several.
+fn watch(spec: &AttemptSpec, due: Instant) {
+    spec.cell.watch(Some((due.into_std(), Reached::Sent)));
+}
+
 async fn send_h2(
     session: &mut Http2,
     spec: &AttemptSpec,
@@ -212,7 +224,8 @@ async fn send_h2(
 ) -> Result<Head, AttemptReport> {
     let header = spec.request_header(Wire::H2);
     let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
-    let empty = spec.body.is_empty();
+    let mut parts = spec.take_parts().peekable();
+    let empty = parts.peek().is_none();
     let opened = session.write_request_header(header, empty);
     // Opening a stream only queues it: a connection that refuses it has sent nothing.
     opened.map_err(|error| broken(Reached::NothingSent, &error))?;
@@ -225,7 +238,6 @@ async fn send_h2(
         let Some(writer) = body.as_mut() else {
             return Ok(());
         };
-        let mut parts = spec.parts().peekable();
         while let Some(part) = parts.next() {
             let last = parts.peek().is_none();
             write_body(writer, part, last, Some(timers.pause)).await?;
@@ -236,6 +248,7 @@ async fn send_h2(
     let mut written = false;
     let mut failed = None;
     let mut due = timers.deadline;
+    watch(spec, due);
     loop {
         tokio::select! {
             biased;
@@ -246,14 +259,20 @@ async fn send_h2(
             wrote = &mut write, if !written => {
                 written = true;
                 due = timers.head_due();
-                if let Err(error) = wrote {
-                    // The peer stopped reading; its answer, if there is one, says why.
-                    due = due.min(Instant::now() + EARLY_ANSWER_TIME);
-                    failed = Some(broken(Reached::Sent, &error));
+                let Err(error) = wrote else {
+                    watch(spec, due);
+                    continue;
+                };
+                let report = broken(Reached::Sent, &error);
+                if report.class == Class::Timeout {
+                    watch(spec, Instant::now());
                 }
+                // The peer stopped reading; its answer, if there is one, says why.
+                due = due.min(Instant::now() + EARLY_ANSWER_TIME);
+                failed = Some(report);
             }
             () = tokio::time::sleep_until(due) => {
-                return Err(failed.unwrap_or_else(|| timed_out(Reached::Sent)));
+                return Err(failed.unwrap_or_else(|| Reached::Sent.timed_out()));
             }
         }
     }

@@ -25,6 +25,7 @@ use rondo::core::settlement::State;
 use rondo::ledger::Record;
 use rondo::mock::Recorder;
 use rondo::policy::snapshot::{Listen, ListenTls};
+use rondo::proxy::host::Observer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -48,6 +49,9 @@ pub async fn until(mut holds: impl FnMut() -> bool) {
     .await;
 }
 
+/// Who counts and records.
+pub type Watched = Arc<dyn Observer>;
+
 /// A running gateway.
 pub struct Rondo {
     pub app: Arc<App>,
@@ -64,9 +68,25 @@ impl Rondo {
 
     /// The same, with TLS when there are a certificate and a key.
     pub async fn start_listening(yaml: &str, tls: Option<ListenTls>) -> Rondo {
+        Rondo::start_with(yaml, tls, |telemetry| telemetry).await
+    }
+
+    /// The same, with an observer of the test's own between the data plane and telemetry.
+    pub async fn start_observed(yaml: &str, observer: impl FnOnce(Watched) -> Watched) -> Rondo {
+        Rondo::start_with(yaml, None, observer).await
+    }
+
+    async fn start_with(
+        yaml: &str,
+        tls: Option<ListenTls>,
+        observer: impl FnOnce(Watched) -> Watched,
+    ) -> Rondo {
         let file = write_config(yaml);
         let app = App::load(file.clone(), &Handle::current()).await;
-        let app = app.unwrap_or_else(|error| panic!("{error}"));
+        let mut app = app.unwrap_or_else(|error| panic!("{error}"));
+        let inside = Arc::get_mut(&mut app).expect("nobody else has it yet");
+        let gateway = Arc::get_mut(&mut inside.gateway).expect("nobody else has it yet");
+        gateway.around.observer = observer(Arc::clone(&gateway.around.observer));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();

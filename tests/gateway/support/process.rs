@@ -97,10 +97,19 @@ impl Process {
 
     /// The most memory that it has had, in bytes.
     pub fn memory_peak(&self) -> usize {
+        self.memory("VmHWM:")
+    }
+
+    /// The memory that it has now, in bytes.
+    pub fn memory_now(&self) -> usize {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, field: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status
             .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .find_map(|line| line.strip_prefix(field))
             .unwrap();
         line.trim()
             .trim_end_matches(" kB")

@@ -28,7 +28,8 @@ use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::suppression::Suppression;
 use rondo::core::time::MonoTime;
 use rondo::executor::effect::{
-    Begin, Effects, Next, Note, OperationSettled, SecondRoundEnd, ThrottleHeaders, WaitEnd,
+    Begin, Effects, FinalAnswer, Next, Note, OperationSettled, SecondRoundEnd, ThrottleHeaders,
+    WaitEnd,
 };
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
@@ -95,6 +96,12 @@ pub struct Auditor {
     wait: Option<Wait>,
     pub waits: Vec<(Duration, WaitEnd)>,
     gone: bool,
+    /// When the open attempt, or its answer, runs out of time.
+    pub watchdog: Option<MonoTime>,
+    /// Whether the answer that is given says that time ran out.
+    told_late: bool,
+    /// Whether time had run out when the client left (R-L4).
+    gone_late: bool,
     draining: bool,
     committed: bool,
     committed_at: Option<MonoTime>,
@@ -151,6 +158,9 @@ impl Auditor {
             wait: None,
             waits: Vec::new(),
             gone: false,
+            watchdog: None,
+            told_late: false,
+            gone_late: false,
             draining: false,
             committed: false,
             committed_at: None,
@@ -272,8 +282,10 @@ impl Auditor {
     fn take_event(&mut self, event: &Event, cooling: &mut Cooling) {
         self.wake(event);
         match event {
-            Event::ClientGone | Event::Dropped => self.gone = true,
-            Event::StreamEnded(StreamEnd::ClientGone) => self.gone = true,
+            Event::ClientGone | Event::Dropped | Event::StreamEnded(StreamEnd::ClientGone) => {
+                self.gone = true;
+                self.gone_late = self.is_late();
+            }
             Event::ShutdownBegun => self.draining = true,
             Event::Committed => {
                 require!(self, self.answered, "committed without an answer");
@@ -286,6 +298,18 @@ impl Auditor {
             | Event::WaitElapsed
             | Event::DeadlinePassed
             | Event::StreamEnded(_) => {}
+        }
+    }
+
+    /// Whether the operation has run out of time by now: what is being sent or answered, not what sleeps.
+    fn is_late(&self) -> bool {
+        let run_out = self.watchdog.is_some_and(|due| self.now >= due);
+        let over = self.now >= self.plan.deadline;
+        match &self.open {
+            Some(_) if self.accepted => run_out,
+            Some(_) => run_out || over,
+            None if self.answered => self.told_late,
+            None => over && self.attempts == 0 && !self.is_waiting(),
         }
     }
 
@@ -393,8 +417,14 @@ impl Auditor {
         let cancelled = settled.outcome == OperationOutcome::Cancelled;
         require!(
             self,
-            cancelled == self.gone,
+            cancelled == (self.gone && !self.gone_late),
             "R-D4: cancelled and gone go together"
+        );
+        let states = (settled.outcome, settled.state);
+        require!(
+            self,
+            !self.gone_late || states == (OperationOutcome::TimedOut, State::TimedOut),
+            "R-L4: who leaves after the time has run out cancels nothing"
         );
         self.settled = Some(*settled);
         self.check_round_account();
@@ -427,6 +457,7 @@ impl Auditor {
             Next::Deliver(deliver) => self.on_deliver(deliver, cooling),
             Next::Answer(answer) => {
                 self.on_answer();
+                self.told_late = matches!(answer, FinalAnswer::TimedOut | FinalAnswer::Deadline);
                 self.check_answer(event, answer, cooling);
             }
             Next::Continue => {}

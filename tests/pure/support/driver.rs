@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rondo::core::outcome::AttemptReport;
+use rondo::core::class::Class;
+use rondo::core::outcome::{AttemptReport, Outcome};
 use rondo::core::time::MonoTime;
 use rondo::executor::Executor;
 use rondo::executor::effect::{Begin, Effects, Next};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
+use rondo::executor::watchdog::{Reached, Watchdog};
 
 use crate::simulation::auditor::{Auditor, Cooling};
 
@@ -71,6 +73,9 @@ impl Driver {
             Next::Send => {
                 let begin = self.auditor.open().expect("a send without an attempt");
                 let (after, report) = around.send(now, begin);
+                if (report.outcome, report.class) == (Outcome::Ambiguous, Class::Timeout) {
+                    self.watch(now.after(after));
+                }
                 self.due = Some((now.after(after), Event::Outcome(report)));
             }
             Next::Wait(until) => self.due = Some((*until, Event::WaitElapsed)),
@@ -80,12 +85,22 @@ impl Driver {
             }
             Next::Continue if committed => {
                 let (after, end) = around.stream(now, self.good);
+                if end == StreamEnd::UpstreamTimedOut {
+                    self.watch(now.after(after));
+                }
                 self.due = Some((now.after(after), Event::StreamEnded(end)));
             }
             Next::Continue => {}
             Next::End => self.due = None,
         }
         effects
+    }
+
+    /// What comes then is a timer, and everybody knows.
+    fn watch(&mut self, due: MonoTime) {
+        let reached = Reached::Sent;
+        self.executor.watch(Some(Watchdog { due, reached }));
+        self.auditor.watchdog = Some(due);
     }
 
     /// Whether the operation has ended.

@@ -328,6 +328,7 @@ impl Auditor {
             "R-S23: sent or not is wrong"
         );
         self.settled_attempts += 1;
+        self.watchdog = None;
         let expected = self.expected_state(event, &open);
         require!(
             self,
@@ -355,7 +356,11 @@ impl Auditor {
 
     pub(super) fn expected_state(&self, event: &Event, open: &Open) -> State {
         if self.gone {
-            return State::Cancelled;
+            return if self.gone_late {
+                State::TimedOut
+            } else {
+                State::Cancelled
+            };
         }
         match event {
             Event::DeadlinePassed => State::TimedOut,
