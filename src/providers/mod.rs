@@ -12,6 +12,7 @@ pub mod client_headers;
 pub mod envelope;
 mod form_header;
 pub mod handshake;
+pub mod hosted;
 pub mod inbound;
 pub mod jwt;
 pub mod models_list;

@@ -1,6 +1,6 @@
 //! How an adapter's paths differ from those of the API format, and the paths of the clouds: Azure, Vertex and Bedrock.
 //!
-//! Not here: headers, bodies, signatures ([`super::sigv4`]). Models are percent-encoded wherever they stand in a path, so that none can
+//! Not here: headers, bodies ([`super::hosted`]), signatures ([`super::sigv4`]). Models are percent-encoded wherever they stand in a path, so that none can
 //! name another resource.
 
 use super::adapter::Adapter;
@@ -67,6 +67,14 @@ fn path_in_style(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> S
         RequestStyle::Cohere => native(parts, base),
         RequestStyle::Bedrock => bedrock_target_path(parts, base),
     }
+}
+
+/// Whether streams come in the format of the request. Bedrock's come as frames, which no client of Anthropic's messages reads.
+pub const fn can_stream(style: RequestStyle, api: Api) -> bool {
+    !matches!(
+        (style, api),
+        (RequestStyle::Bedrock, Api::AnthropicMessages)
+    )
 }
 
 /// Where the credential goes.
@@ -152,13 +160,23 @@ fn names_api_version(pair: &str) -> bool {
     super::inbound::percent_decode(name).is_none_or(|name| name.eq_ignore_ascii_case("api-version"))
 }
 
-/// `/publishers/google/models/{model}:{verb}` for Gemini, `/endpoints/openapi/{operation}` for OpenAI's formats.
+/// `/publishers/google/models/{model}:{verb}` for Gemini, `/publishers/anthropic/models/{model}:{verb}` for Anthropic's messages,
+/// `/endpoints/openapi/{operation}` for OpenAI's formats. Anthropic's own query has no meaning there.
 fn vertex_path(parts: &PathParts<'_>, base: &str) -> String {
     let mut path = base.to_owned();
     match parts.api {
         Api::Gemini => {
             let verb = parts.verb.unwrap_or(GeminiVerb::GenerateContent);
             push_publisher(&mut path, "google", parts.model, verb.text());
+        }
+        Api::AnthropicMessages | Api::AnthropicCountTokens => {
+            let (model, verb) = match (parts.api, parts.stream) {
+                // The body names the model that is counted for.
+                (Api::AnthropicCountTokens, _) => ("count-tokens", "rawPredict"),
+                (_, true) => (parts.model, "streamRawPredict"),
+                (_, false) => (parts.model, "rawPredict"),
+            };
+            return vertex_publisher_path(base, "anthropic", model, verb);
         }
         api => match operation_of_openai(api) {
             Some(operation) => path.extend(["/endpoints/openapi/", operation]),
@@ -235,7 +253,13 @@ impl BedrockVerb {
 
 /// The runtime's own path, or `/openai/v1/{operation}`. A base that names the compatible paths is read as the runtime's address.
 fn bedrock_target_path(parts: &PathParts<'_>, base: &str) -> String {
+    let own = base.strip_suffix("/openai/v1").unwrap_or(base);
     let verb = match (parts.api, parts.stream) {
+        // Anthropic's own query has no meaning there.
+        (Api::AnthropicMessages, _) => {
+            return bedrock_path(own, parts.model, BedrockVerb::InvokeModel);
+        }
+        (Api::BedrockCountTokens, _) => BedrockVerb::CountTokens,
         (Api::BedrockConverse, false) => BedrockVerb::Converse,
         (Api::BedrockConverse, true) => BedrockVerb::ConverseStream,
         (Api::BedrockInvoke, false) => BedrockVerb::InvokeModel,
@@ -243,7 +267,6 @@ fn bedrock_target_path(parts: &PathParts<'_>, base: &str) -> String {
         _ if base.is_empty() => return native(parts, "/openai/v1"),
         _ => return native(parts, base),
     };
-    let own = base.strip_suffix("/openai/v1").unwrap_or(base);
     with_query(bedrock_path(own, parts.model, verb), parts.query)
 }
 

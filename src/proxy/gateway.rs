@@ -30,12 +30,13 @@ use crate::policy::route::Route;
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
+use crate::providers::hosted::{self, Hosted};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{
     HeaderError, Prepared as HeaderParts, add_own, handshake_headers, request_headers,
 };
-use crate::providers::planning;
+use crate::providers::planning::{self, Exclusion, Wish};
 use crate::providers::request_style::target_path;
 use crate::providers::scan::{self, Scan};
 use crate::providers::signing::{Unsigned, add_signature};
@@ -167,8 +168,13 @@ impl Gateway {
             side_effects: scan.side_effects,
         };
         let headers = &header.headers;
+        let wish = Wish {
+            api: asked.api,
+            verb: asked.verb,
+            stream: traits.stream,
+        };
         let plan = Plan {
-            candidates: planning::candidates(&config.snapshot, &route, asked.api, asked.verb),
+            candidates: planning::candidates(&config.snapshot, &route, wish),
             binding: planning::binding(&scan, &model, |name| headers.contains_key(name)),
             caller_retry: caller_retry(|name| value(headers, name)),
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
@@ -178,7 +184,15 @@ impl Gateway {
         };
         let deadline = plan.deadline;
         if plan.candidates.is_empty() {
-            let sentence = format!("no target of route {} speaks {}", route.name, asked.api);
+            let verdicts = planning::judge(&config.snapshot, &route, wish);
+            let how = match verdicts.contains(&Err(Exclusion::StreamFormat)) {
+                true => " in streams",
+                false => "",
+            };
+            let sentence = format!(
+                "no target of route {} speaks {}{how}",
+                route.name, asked.api
+            );
             let code = if asked.api.is_socket() {
                 GatewayCode::UpgradeRequired
             } else {
@@ -238,7 +252,10 @@ impl Gateway {
         let target = facts.route.targets.get(begin.target)?;
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
-        let body = splice(&operation.body, &operation.scan, model);
+        let body = match Hosted::of(provider.adapter.style, facts.api) {
+            Some(host) => hosted::splice(&operation.body, host, &betas(client)),
+            None => splice(&operation.body, &operation.scan, model),
+        };
         let path = target_path(
             provider.adapter.style,
             &provider.provider.azure,
@@ -345,6 +362,12 @@ fn has_two_framings(session: &ServerSession) -> bool {
                 .split(|byte| *byte == b'\n')
                 .any(names_length)
     })
+}
+
+/// What the client's `anthropic-beta` headers say.
+fn betas(client: &HeaderMap) -> Vec<&str> {
+    let values = client.get_all("anthropic-beta").into_iter();
+    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
 fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {

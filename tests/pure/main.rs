@@ -44,6 +44,7 @@ mod requests_form_properties;
 mod requests_forms;
 mod requests_handshakes;
 mod requests_headers;
+mod requests_hosted;
 mod requests_paths;
 mod requests_properties;
 mod requests_scan;

@@ -182,6 +182,16 @@ fn vertex_paths_stand_below_project_and_location() {
             "google/g",
             "/endpoints/openapi/chat/completions",
         ),
+        (
+            Api::AnthropicMessages,
+            "publishers/anthropic/models/claude-x@1",
+            "/publishers/anthropic/models/claude-x%401:rawPredict",
+        ),
+        (
+            Api::AnthropicCountTokens,
+            "claude-x",
+            "/publishers/anthropic/models/count-tokens:rawPredict",
+        ),
     ];
     for (api, model, wanted) in cases {
         let found = path(RequestStyle::Vertex, &azure, api, base, model);
