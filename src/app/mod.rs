@@ -95,7 +95,9 @@ impl App {
         );
         mocks.start_all(&snapshot)?;
         let clock = Clock::start();
-        let credentials = Credentials::new(background.clone(), clock);
+        let buffered = Arc::new(BufferedBytes::default());
+        let telemetry = Telemetry::new(Arc::clone(&buffered));
+        let credentials = Credentials::new(background.clone(), clock, Arc::clone(&telemetry) as _);
         let shared = Shared {
             resolver: &resolver,
             credentials: &credentials,
@@ -106,8 +108,6 @@ impl App {
         prepared.resolve().await;
         prepared.tokens().await;
 
-        let buffered = Arc::new(BufferedBytes::default());
-        let telemetry = Telemetry::new(Arc::clone(&buffered));
         telemetry.adopt(&snapshot, ReloadResult::Initial);
         let gateway = Gateway {
             config: ArcSwap::from_pointee(prepared),

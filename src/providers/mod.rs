@@ -7,6 +7,7 @@
 //! A new provider is one file with an [`adapter::Adapter`] and its rows, and one line in [`registry`].
 
 // Requests.
+pub mod aws_session;
 pub mod binding;
 pub mod client_headers;
 pub mod envelope;

@@ -25,7 +25,7 @@ pub enum RequestStyle {
     Vertex,
     /// Bedrock: its runtime's own paths, and its OpenAI-compatible ones.
     Bedrock,
-    /// As the API format has them below Cohere's compatibility address; ranking is below `/v2` instead.
+    /// Cohere: OpenAI's formats below its compatibility address, ranking below `/v2`.
     Cohere,
 }
 
@@ -59,12 +59,7 @@ fn path_in_style(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> S
         },
         RequestStyle::Azure => azure_path(azure, parts, base),
         RequestStyle::Vertex => vertex_path(parts, base),
-        RequestStyle::Cohere if parts.api == Api::Rerank => {
-            let own = base.strip_suffix("/compatibility/v1").unwrap_or(base);
-            let own = own.strip_suffix("/v2").unwrap_or(own);
-            with_query(format!("{own}/v2/rerank"), parts.query)
-        }
-        RequestStyle::Cohere => native(parts, base),
+        RequestStyle::Cohere => cohere_path(parts, base),
         RequestStyle::Bedrock => bedrock_target_path(parts, base),
     }
 }
@@ -105,6 +100,19 @@ fn with_query(mut path: String, query: Option<&str>) -> String {
 /// The last part of a path of OpenAI's formats.
 fn operation_of_openai(api: Api) -> Option<&'static str> {
     native_operation(api).filter(|_| api.family() == Family::Openai)
+}
+
+/// OpenAI's formats below `/compatibility/v1`, ranking below `/v2`. A base that names either is read as the address before it.
+fn cohere_path(parts: &PathParts<'_>, base: &str) -> String {
+    let named = ["/compatibility/v1", "/v2", "/v1"].into_iter();
+    let own = named
+        .filter_map(|version| base.strip_suffix(version))
+        .next();
+    let own = own.unwrap_or(base);
+    match parts.api {
+        Api::Rerank => with_query(format!("{own}/v2/rerank"), parts.query),
+        _ => native(parts, &format!("{own}/compatibility/v1")),
+    }
 }
 
 /// `/openai/v1/{operation}`, or `/openai/deployments/{deployment}/{operation}`; responses have no deployment in their path,

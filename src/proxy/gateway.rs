@@ -12,6 +12,7 @@ use pingora_http::RequestHeader;
 use rand::Rng;
 
 use super::body::{self, BodyBounds, BodyError, HeldBody};
+use super::credentials::Credential;
 use super::ctx::{Operation, RequestCtx, Requester};
 use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
@@ -23,6 +24,7 @@ use crate::core::time::MonoTime;
 use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
 use crate::executor::plan::Plan;
+use crate::policy::aws::AwsIdentity;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::identity::Identity;
 use crate::policy::provider::Provider;
@@ -269,16 +271,19 @@ impl Gateway {
                 query: operation.query.as_deref(),
             },
         );
-        let token = provider.token();
-        let token = token
-            .inspect_err(|NoToken| log::debug!("provider {}: no token", provider.provider.name))
+        let credential = provider.credential();
+        let credential = credential
+            .inspect_err(|NoToken| {
+                log::debug!("provider {}: no credential", provider.provider.name);
+            })
             .ok()?;
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
             auth: provider.auth(),
-            secret: match &token {
-                Some(token) => Some(token),
+            secret: match &credential {
+                Some(Credential::Token(token)) => Some(token),
+                Some(Credential::Aws(_)) => None,
                 None => provider.provider.keys.get(begin.key).map(|key| &key.secret),
             },
             content_length: body.len(),
@@ -292,13 +297,18 @@ impl Gateway {
         } else {
             (request_headers(headers, &parts), peer)
         };
+        let signer = match (&credential, &provider.provider.identity) {
+            (Some(Credential::Aws(session)), _) => Some(&**session),
+            (_, Identity::Aws(lasting)) => Some(lasting),
+            _ => None,
+        };
         let unsigned = Unsigned {
             path: &path,
             authority: &provider.provider.base.authority,
             body: &body,
         };
-        let headers =
-            headers.and_then(|headers| self.complete(headers, &provider.provider, &unsigned));
+        let headers = headers
+            .and_then(|headers| self.complete(headers, &provider.provider, signer, &unsigned));
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
             .ok()?;
@@ -319,10 +329,11 @@ impl Gateway {
         &self,
         mut headers: Headers,
         provider: &Provider,
+        signer: Option<&AwsIdentity>,
         unsigned: &Unsigned<'_>,
     ) -> Result<Headers, HeaderError> {
         add_own(&mut headers, &provider.own_headers)?;
-        if let Identity::Aws(who) = &provider.identity {
+        if let Some(who) = signer {
             add_signature(&mut headers, unsigned, who, self.around.clock.wall())?;
         }
         Ok(headers)

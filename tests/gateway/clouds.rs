@@ -75,8 +75,27 @@ fn keyed(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Holds the signature of a request against what arrived, as the service does: from the bytes on the wire alone.
 fn assert_signed(request: &Request) {
+    let who = Signer {
+        id: "AKIDEXAMPLE",
+        secret: SECRET,
+        token: Some("token-of-session"),
+        scope: "eu-central-1/bedrock",
+    };
+    assert_signed_by(request, &who);
+}
+
+/// Who must have signed, and for what.
+pub struct Signer<'a> {
+    pub id: &'a str,
+    pub secret: &'a str,
+    pub token: Option<&'a str>,
+    /// Region and service.
+    pub scope: &'a str,
+}
+
+/// Holds the signature of a request against what arrived, as the service does: from the bytes on the wire alone.
+pub fn assert_signed_by(request: &Request, who: &Signer<'_>) {
     let mut lines = request.head.lines();
     let line: Vec<&str> = lines.next().unwrap().split(' ').collect();
     let headers: Vec<(String, String)> = lines
@@ -94,13 +113,18 @@ fn assert_signed(request: &Request) {
         let (_, rest) = authorization.split_once(name).unwrap();
         rest.split([',', ' ']).next().unwrap()
     };
-    let scope = part("Credential=").strip_prefix("AKIDEXAMPLE/").unwrap();
+    let id = format!("{}/", who.id);
+    let scope = part("Credential=").strip_prefix(&id).unwrap();
     let covered: String = part("SignedHeaders=")
         .split(';')
         .map(|name| format!("{name}:{}\n", value(name)))
         .collect();
-    assert_eq!(value("x-amz-security-token"), "token-of-session");
-    for name in ["host", "x-amz-date", "x-amz-security-token", "content-type"] {
+    let token = headers
+        .iter()
+        .find(|(name, _)| name == "x-amz-security-token");
+    assert_eq!(token.map(|(_, token)| token.as_str()), who.token);
+    let always = ["host", "x-amz-date", "content-type"].into_iter();
+    for name in always.chain(who.token.map(|_| "x-amz-security-token")) {
         assert!(covered.contains(&format!("{name}:")), "{covered}");
     }
     // The path as it came, encoded once more: of what these paths hold only the percent sign changes.
@@ -117,9 +141,10 @@ fn assert_signed(request: &Request) {
         hex(&Sha256::digest(canonical.as_bytes())),
     );
     let day = &value("x-amz-date")[..8];
-    assert_eq!(scope, format!("{day}/eu-central-1/bedrock/aws4_request"));
-    let mut key = format!("AWS4{SECRET}").into_bytes();
-    for part in [day, "eu-central-1", "bedrock", "aws4_request"] {
+    assert_eq!(scope, format!("{day}/{}/aws4_request", who.scope));
+    let mut key = format!("AWS4{}", who.secret).into_bytes();
+    let parts = [day].into_iter().chain(who.scope.split('/'));
+    for part in parts.chain(["aws4_request"]) {
         key = keyed(&key, part);
     }
     assert_eq!(part("Signature="), hex(&keyed(&key, &text)));
@@ -180,6 +205,43 @@ async fn the_service_accepts_the_signature_of_every_format() {
     }
     let labels = ["api=\"bedrock_converse\"", "outcome=\"succeeded\""];
     assert_eq!(rondo.metric("rondo_requests_total", &labels), 1.0);
+    rondo.assert_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_anthropic_are_asked_whole_and_streams_go_elsewhere() {
+    // R-X1
+    let good = br#"{"type":"message","role":"assistant","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn"}"#;
+    let (upstream, asked) = runtime(answer("application/json", good)).await;
+    let yaml = signing(&upstream).replace("adapter: bedrock, mock", "adapter: anthropic, mock");
+    let rondo = Rondo::start(&yaml).await;
+    let sent =
+        |more: &str| format!(r#"{{ "model":"claude",{more} "max_tokens":1e1, "messages":[]}}"#);
+    let betas = [
+        ("anthropic-beta", "a-1"),
+        ("anthropic-version", "2023-06-01"),
+    ];
+    let path = "/v1/messages?beta=true";
+    for more in ["", r#""stream":false ,"#] {
+        let found = call(rondo.addr, request(path, &betas, whole(sent(more)))).await;
+        assert_eq!(found.header("x-rondo-target"), Some("first"), "{found:?}");
+        assert_eq!(found.body, good.as_slice());
+        let request = asked.lock().unwrap().pop().unwrap();
+        let target = "POST /model/us.anthropic.claude-v1%3A0/invoke HTTP/1.1\r\n";
+        assert!(request.head.starts_with(target), "{request:?}");
+        let wanted = r#"{ "anthropic_version":"bedrock-2023-05-31","anthropic_beta":["a-1"], "max_tokens":1e1, "messages":[]}"#;
+        assert_eq!(std::str::from_utf8(&request.body).unwrap(), wanted);
+        assert_signed(&request);
+    }
+    let found = call(rondo.addr, post(path, sent(r#""stream":true,"#))).await;
+    assert_eq!(found.header("x-rondo-target"), Some("second"), "{found:?}");
+    assert_eq!(upstream.requests(), 2);
+    let counts = post("/model/claude/count-tokens", r#"{"input":{}}"#);
+    assert_eq!(call(rondo.addr, counts).await.status, 200);
+    let request = asked.lock().unwrap().pop().unwrap();
+    let target = "POST /model/us.anthropic.claude-v1%3A0/count-tokens HTTP/1.1\r\n";
+    assert!(request.head.starts_with(target), "{request:?}");
+    assert_signed(&request);
     rondo.assert_quiet().await;
 }
 

@@ -32,6 +32,7 @@ mod protocols;
 mod retries;
 mod rounds;
 mod scenarios;
+mod sessions;
 mod streams;
 mod support;
 mod telemetry;

@@ -48,6 +48,7 @@ mod requests_hosted;
 mod requests_paths;
 mod requests_properties;
 mod requests_scan;
+mod requests_sessions;
 mod requests_signed;
 mod requests_state;
 mod requests_styles;

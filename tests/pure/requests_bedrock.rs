@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use rondo::core::api::{Api, Family};
 use rondo::core::time::WallTime;
-use rondo::policy::identity::{AwsIdentity, Source};
+use rondo::policy::aws::{AwsIdentity, Source};
 use rondo::policy::provider::Azure;
 use rondo::policy::secret::Secret;
 use rondo::providers::dialect::refuses;
