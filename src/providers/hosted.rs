@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use super::outbound::{Segments, json_string, slice};
 use super::request_style::RequestStyle;
@@ -47,6 +48,12 @@ impl Hosted {
     fn drops(self, name: &[u8]) -> bool {
         name == b"model" || (self == Hosted::Bedrock && name == b"stream")
     }
+}
+
+/// What the client's `anthropic-beta` headers say.
+pub fn betas(client: &HeaderMap) -> Vec<&str> {
+    let values = client.get_all("anthropic-beta").into_iter();
+    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
 /// The body for such a host. `betas` are the values of the client's `anthropic-beta` headers. A body that is no JSON object, which the

@@ -255,7 +255,7 @@ impl Gateway {
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
         let body = match Hosted::of(provider.adapter.style, facts.api) {
-            Some(host) => hosted::splice(&operation.body, host, &betas(client)),
+            Some(host) => hosted::splice(&operation.body, host, &hosted::betas(client)),
             None => splice(&operation.body, &operation.scan, model),
         };
         let path = target_path(
@@ -373,12 +373,6 @@ fn has_two_framings(session: &ServerSession) -> bool {
                 .split(|byte| *byte == b'\n')
                 .any(names_length)
     })
-}
-
-/// What the client's `anthropic-beta` headers say.
-fn betas(client: &HeaderMap) -> Vec<&str> {
-    let values = client.get_all("anthropic-beta").into_iter();
-    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
 fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {

@@ -1,4 +1,4 @@
-//! Credentials of the machine: what AWS's and Google's own tools would find there, each against a server that plays its part.
+//! Credentials of the machine: what AWS's own tools would find there, each against a server that plays its part.
 //!
 //! The gateway runs as a process of its own, since the environment is part of what is tested.
 
@@ -12,10 +12,10 @@ use crate::support::process::Process;
 use crate::support::raw::{Request, Upstream};
 use crate::support::{soon, until};
 
-type Asked = Arc<Mutex<Vec<Request>>>;
+pub type Asked = Arc<Mutex<Vec<Request>>>;
 
 /// A server that answers as the function says, and keeps what it was asked.
-async fn serving(
+pub async fn serving(
     answer: impl Fn(&Request) -> (u16, String) + Send + Sync + 'static,
 ) -> (Upstream, Asked) {
     let asked = Asked::default();
@@ -35,7 +35,7 @@ async fn serving(
 }
 
 /// The runtime or platform behind the gateway.
-async fn target() -> (Upstream, Asked) {
+pub async fn target() -> (Upstream, Asked) {
     serving(|_| (200, r#"{"output":{},"candidates":[]}"#.to_owned())).await
 }
 
@@ -64,10 +64,10 @@ fn json(name: &str) -> String {
 }
 
 /// A directory of a test, removed at its end.
-struct Home(PathBuf);
+pub struct Home(PathBuf);
 
 impl Home {
-    fn new(name: &str, files: &[(&str, &str)]) -> Home {
+    pub fn new(name: &str, files: &[(&str, &str)]) -> Home {
         let folder = format!("rondo-{}-{name}", std::process::id());
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
         std::fs::create_dir_all(path.join(".aws")).unwrap();
@@ -78,7 +78,7 @@ impl Home {
         home
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 }
@@ -90,7 +90,7 @@ impl Drop for Home {
 }
 
 /// A provider of Bedrock with what the environment has, and a scripted one behind it.
-fn bedrock(target: &Upstream) -> String {
+pub fn bedrock(target: &Upstream) -> String {
     format!(
         "
 providers:
@@ -107,7 +107,7 @@ ledger: {{ store: off }}
     )
 }
 
-async fn start(yaml: &str, home: &Home, variables: &[(&str, &str)]) -> Process {
+pub async fn start(yaml: &str, home: &Home, variables: &[(&str, &str)]) -> Process {
     let folder = home.path("");
     // What the machine that runs the tests has must not matter.
     let none = [
@@ -136,7 +136,7 @@ async fn converse(process: &Process) -> Answer {
     .await
 }
 
-async fn exchanges(process: &Process, provider: &str, result: &str) -> f64 {
+pub async fn exchanges(process: &Process, provider: &str, result: &str) -> f64 {
     let text = ask(process.admin, "GET", "/metrics")
         .await
         .text()
@@ -384,73 +384,4 @@ async fn an_api_key_of_the_environment_is_shown_as_one() {
         head.contains("authorization: bearer bedrock-api-key\r\n"),
         "{head}"
     );
-}
-
-fn vertex(target: &Upstream) -> String {
-    let yaml = bedrock(target).replace("adapter: bedrock", "adapter: vertex");
-    yaml.replace(
-        "aws: { region: eu-west-1 }",
-        "gcp: { location: l, project: p }",
-    )
-}
-
-async fn generate(process: &Process) -> Answer {
-    let path = "/v1beta/models/m:generateContent";
-    call(process.addr, post(path, r#"{"contents":[]}"#)).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_metadata_server_s_token_is_shown_to_vertex() {
-    let (target, asked) = target().await;
-    let token = r#"{"access_token":"ya29.meta","expires_in":3600,"token_type":"Bearer"}"#;
-    let (server, exchanged) = serving(move |_| (200, token.to_owned())).await;
-    let home = Home::new("metadata", &[]);
-    let host = server.addr.to_string();
-    let variables = [("GCE_METADATA_HOST", host.as_str())];
-    let process = start(&vertex(&target), &home, &variables).await;
-    assert_eq!(
-        generate(&process).await.header("x-rondo-target"),
-        Some("first")
-    );
-    let head = asked.lock().unwrap().pop().unwrap().head;
-    assert!(
-        head.contains("authorization: Bearer ya29.meta\r\n"),
-        "{head}"
-    );
-    let head = exchanged.lock().unwrap().pop().unwrap().head;
-    let path = "GET /computeMetadata/v1/instance/service-accounts/default/token HTTP/1.1\r\n";
-    assert!(head.starts_with(path), "{head}");
-    assert!(
-        head.to_lowercase().contains("metadata-flavor: google\r\n"),
-        "{head}"
-    );
-    assert_eq!(exchanges(&process, "aws", "renewed").await, 1.0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_user_s_consent_becomes_a_token_and_names_who_pays() {
-    let (target, asked) = target().await;
-    let token = r#"{"access_token":"ya29.user","expires_in":3600}"#;
-    let (server, exchanged) = serving(move |_| (200, token.to_owned())).await;
-    let file = format!(
-        r#"{{"type":"authorized_user","client_id":"c","client_secret":"d","refresh_token":"1//r","quota_project_id":"payer","token_uri":"http://{}/token"}}"#,
-        server.addr
-    );
-    let home = Home::new("user", &[("application_default_credentials.json", &file)]);
-    let folder = home.path("");
-    let variables = [("CLOUDSDK_CONFIG", folder.as_str())];
-    let process = start(&vertex(&target), &home, &variables).await;
-    assert_eq!(
-        generate(&process).await.header("x-rondo-target"),
-        Some("first")
-    );
-    let head = asked.lock().unwrap().pop().unwrap().head;
-    assert!(
-        head.contains("authorization: Bearer ya29.user\r\n"),
-        "{head}"
-    );
-    assert!(head.contains("x-goog-user-project: payer\r\n"), "{head}");
-    let exchange = exchanged.lock().unwrap().pop().unwrap();
-    let wanted = "grant_type=refresh_token&client_id=c&client_secret=d&refresh_token=1%2F%2Fr";
-    assert_eq!(std::str::from_utf8(&exchange.body).unwrap(), wanted);
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use rondo::core::api::Api;
+use rondo::explain::{Request, explain, to_json};
 use rondo::providers::hosted::{Hosted, splice};
 use rondo::providers::inbound::Version;
 use rondo::providers::planning::Exclusion;
@@ -10,6 +11,8 @@ use rondo::providers::registry;
 use rondo::providers::request_style::{PathParts, RequestStyle, can_stream, target_path};
 use rondo::providers::scan::scan;
 use serde_json::{Map, Value, json};
+
+use crate::compiled::compiled;
 
 const VERTEX: &str = r#""anthropic_version":"vertex-2023-10-16""#;
 const BEDROCK: &str = r#""anthropic_version":"bedrock-2023-05-31""#;
@@ -178,6 +181,42 @@ fn paths_say_whether_an_answer_streams_and_carry_no_query_of_anthropic_s() {
     );
     let bedrock = path(RequestStyle::Bedrock, messages, false);
     assert_eq!(bedrock, "/b/model/c%401/invoke");
+}
+
+#[test]
+fn explain_tells_why_bedrock_is_no_candidate_for_a_stream() {
+    let yaml = "
+providers:
+  aws: { adapter: bedrock, base_url: 'https://aws.example', keys: [{ name: k, secret: { literal: x } }] }
+  own: { adapter: anthropic, base_url: 'https://own.example', keys: [{ name: k, secret: { literal: x } }] }
+routes:
+  - name: r
+    models: [claude]
+    targets: [{ name: first, provider: aws, model: c }, { name: second, provider: own }]
+";
+    let snapshot = compiled(yaml, None);
+    let told = |stream| {
+        let asking = Request {
+            model: "claude",
+            api: Some(Api::AnthropicMessages),
+            body: None,
+            stream,
+            headers: &[],
+        };
+        to_json(&explain(&snapshot, &asking).unwrap())
+    };
+    let streamed = told(true);
+    assert_eq!(
+        streamed["candidates"][0]["target"], "second",
+        "{streamed:#}"
+    );
+    assert_eq!(streamed["excluded"][0]["reason"], "stream_format");
+    let whole = told(false);
+    assert_eq!(
+        whole["candidates"][0]["path"], "/model/c/invoke",
+        "{whole:#}"
+    );
+    assert_eq!(whole["excluded"], json!([]));
 }
 
 proptest! {
