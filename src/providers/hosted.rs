@@ -147,10 +147,6 @@ impl<'a> Members<'a> {
     }
 
     /// The next member. `None` outside: this is no object; `None` inside: it is over.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "two kinds of an end do not fit an iterator"
-    )]
     fn next(&mut self) -> Option<Option<Member<'a>>> {
         let start = self.end;
         if self.cursor.peek()? == b'}' {
@@ -180,7 +176,9 @@ impl<'a> Members<'a> {
         let mut depth = 0_usize;
         loop {
             match self.cursor.peek()? {
-                b'"' => drop(self.cursor.text()?),
+                b'"' => {
+                    self.cursor.text()?;
+                }
                 b'{' | b'[' => {
                     depth += 1;
                     self.cursor.skip();
@@ -190,7 +188,9 @@ impl<'a> Members<'a> {
                     self.cursor.skip();
                 }
                 b',' | b':' if depth > 0 => self.cursor.skip(),
-                _ => drop(self.cursor.scalar()?),
+                _ => {
+                    self.cursor.scalar()?;
+                }
             }
             if depth == 0 {
                 return Some(());
