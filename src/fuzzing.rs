@@ -11,6 +11,7 @@ use crate::core::outcome::Outcome;
 use crate::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use crate::providers::classify::classify;
 use crate::providers::event_stream::{EventStreamParser, Frame, encode};
+use crate::providers::hosted::{self, Hosted};
 use crate::providers::json_envelope;
 use crate::providers::multipart;
 use crate::providers::outbound::splice;
@@ -191,6 +192,7 @@ pub fn request_scan(input: &[u8]) {
         assert!(value.is_object(), "a request that is no object");
     }
     model_can_be_replaced(bytes, &read);
+    model_can_leave(bytes);
 }
 
 /// Forms: the same for fields of a form. Its boundary is `b`.
@@ -207,6 +209,24 @@ pub fn form_scan(input: &[u8]) {
     });
     // Any content type at all names a boundary or none.
     let _ = multipart::scan(api, Some(bytes), bytes);
+}
+
+/// A body for a host of Anthropic's models names no model and is still understood.
+fn model_can_leave(bytes: &[u8]) {
+    if scan::scan(Api::AnthropicMessages, bytes).is_err() {
+        return;
+    }
+    let body = Bytes::copy_from_slice(bytes);
+    for host in [Hosted::Vertex, Hosted::Bedrock] {
+        let sent: Vec<u8> = hosted::splice(&body, host, &[])
+            .into_iter()
+            .flatten()
+            .collect();
+        let reread = scan::scan(Api::AnthropicMessages, &sent);
+        assert_eq!(reread, Err(ScanError::NoModel), "a model stayed");
+        let reread = scan::scan(Api::BedrockInvoke, &sent);
+        assert!(reread.is_ok(), "a model that left broke the body");
+    }
 }
 
 /// A body that was understood is still understood with another model in it, and says the same but for that.

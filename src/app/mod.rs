@@ -101,17 +101,6 @@ impl App {
         );
         mocks.start_all(&snapshot)?;
         let clock = Clock::start();
-        let credentials = Credentials::new(background.clone(), clock);
-        let shared = Shared {
-            resolver: &resolver,
-            credentials: &credentials,
-        };
-        let prepared = Prepared::new(Arc::clone(&snapshot), &shared, |provider| {
-            mocks.address(provider)
-        })?;
-        prepared.resolve().await;
-        prepared.tokens().await;
-
         let buffered = Arc::new(BufferedBytes::default());
         let records = Records::start(&snapshot.ledger).map_err(StartError::Ledger)?;
         let recording = records.recording.as_ref();
@@ -129,6 +118,17 @@ impl App {
             },
             None => setup,
         });
+        let credentials = Credentials::new(background.clone(), clock, Arc::clone(&telemetry) as _);
+        let shared = Shared {
+            resolver: &resolver,
+            credentials: &credentials,
+        };
+        let prepared = Prepared::new(Arc::clone(&snapshot), &shared, |provider| {
+            mocks.address(provider)
+        })?;
+        prepared.resolve().await;
+        prepared.tokens().await;
+
         telemetry.adopt(&snapshot, ReloadResult::Initial);
         let gateway = Gateway {
             config: ArcSwap::from_pointee(prepared),

@@ -331,6 +331,10 @@ fn form(rule: Text, found: &str) -> Result<(), String> {
             let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
             (1..=NAME_BYTES_MAX).contains(&found.len()) && found.bytes().all(allowed)
         }
+        Text::Model if found.starts_with("--") || found.contains(['"', '\r', '\n']) => {
+            let why = "not usable: a model name that begins with `--`, or holds a quote or a line break, could end a field of a form";
+            return Err(why.to_owned());
+        }
         Text::Model => !found.is_empty() && usable_model(found),
         Text::Pattern => {
             let star_inside = found.strip_suffix('*').unwrap_or(found).contains('*');

@@ -28,6 +28,10 @@ pub const COPILOT_TOKEN_URL: &str = "https://api.github.com/copilot_internal/v2/
 pub const COPILOT_EDITOR_VERSION: &str = concat!("rondo/", env!("CARGO_PKG_VERSION"));
 /// Its own name: Rondo does not pass itself off as another program. GitHub answers integrations that it knows.
 pub const COPILOT_INTEGRATION_ID: &str = "rondo";
+/// What its requests are for, in Copilot's words: a conversation that a person sees.
+pub const COPILOT_INTENT: &str = "conversation-panel";
+/// The version of Copilot's API that this adapter was written against.
+pub const COPILOT_API_VERSION: &str = "2025-05-01";
 /// Retries belong to the caller unless the operator says that the server behind this provider is his own.
 pub const OWNERSHIP: &str = "external";
 /// First retry of an own server: long enough for a queue slot to come free.

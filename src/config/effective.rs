@@ -126,6 +126,11 @@ fn provider(provider: &Provider) -> Value {
         let headers = headers.map(|header| (header.name.to_owned(), Value::from(&*header.value)));
         view.insert("headers".to_owned(), headers.collect());
     }
+    if let (Value::Object(view), Identity::AwsSession(session)) = (&mut view, &provider.identity) {
+        let source = session.source.phrase();
+        let shown = json!({ "region": *session.region, "source": source, "renewed": true });
+        view.insert("aws".to_owned(), shown);
+    }
     if let (Value::Object(view), Identity::Aws(aws)) = (&mut view, &provider.identity) {
         let shown = json!({
             "region": *aws.region,
@@ -150,6 +155,11 @@ fn exchanged(exchange: &Exchange) -> (&'static str, Value) {
             let shown = json!({ "service_account": account, "token_uri": url });
             ("gcp", shown)
         }
+        Grant::RefreshToken { .. } => {
+            let user = json!({ "client_secret": REDACTED, "refresh_token": REDACTED });
+            ("gcp", json!({ "authorized_user": user, "token_uri": url }))
+        }
+        Grant::MetadataServer => ("gcp", json!({ "metadata_server": url })),
         Grant::Copilot { .. } => ("copilot", json!({ "token": REDACTED, "token_url": url })),
     }
 }

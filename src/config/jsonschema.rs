@@ -111,7 +111,9 @@ fn of_kind(kind: &Kind) -> Map<String, Value> {
 fn of_text(text: Text) -> Value {
     match text {
         Text::Name => json!({ "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" }),
-        Text::Model => json!({ "type": "string", "pattern": "^\\S+$", "maxLength": 256 }),
+        Text::Model => {
+            json!({ "type": "string", "pattern": "^(?!--)[^\\s\"]+$", "maxLength": 256 })
+        }
         Text::Pattern => {
             json!({ "type": "string", "pattern": "^([^\\s*]+\\*?|\\*)$", "maxLength": 256 })
         }

@@ -46,6 +46,8 @@ pub enum Api {
     BedrockConverse,
     /// `POST /model/{model}/invoke` and `/invoke-with-response-stream`
     BedrockInvoke,
+    /// `POST /model/{model}/count-tokens`
+    BedrockCountTokens,
 }
 
 /// The family decides the envelope of errors that the gateway makes and the credentials header clients use.
@@ -63,7 +65,7 @@ pub enum Family {
 
 impl Api {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Api; 19] = [
+    pub const ALL: [Api; 20] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
@@ -83,6 +85,7 @@ impl Api {
         Api::Gemini,
         Api::BedrockConverse,
         Api::BedrockInvoke,
+        Api::BedrockCountTokens,
     ];
 
     /// The label used in metrics, records, logs and on the command line.
@@ -107,6 +110,7 @@ impl Api {
             Api::Gemini => "gemini",
             Api::BedrockConverse => "bedrock_converse",
             Api::BedrockInvoke => "bedrock_invoke",
+            Api::BedrockCountTokens => "bedrock_count_tokens",
         }
     }
 
@@ -134,7 +138,7 @@ impl Api {
             | Api::OpenaiResponsesSocket => Family::Openai,
             Api::AnthropicMessages | Api::AnthropicCountTokens => Family::Anthropic,
             Api::Gemini => Family::Gemini,
-            Api::BedrockConverse | Api::BedrockInvoke => Family::Bedrock,
+            Api::BedrockConverse | Api::BedrockInvoke | Api::BedrockCountTokens => Family::Bedrock,
         }
     }
 

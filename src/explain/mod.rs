@@ -123,7 +123,7 @@ pub fn explain(snapshot: &Snapshot, request: &Request<'_>) -> Result<Explanation
         .is_socket()
         .then(|| planning::for_handshake(route));
     let route = of_handshake.as_ref().unwrap_or(route);
-    let verdicts = planning::judge(snapshot, route, asked.api, asked.verb);
+    let verdicts = planning::judge(snapshot, route, asked.wish());
     let (candidates, excluded) = places::places(snapshot, route, &asked, &verdicts);
     let reach = places::reach(route, &asked, candidates.len());
     let second_round = rounds::second_round(route, &asked, &candidates, reach);

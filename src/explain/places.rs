@@ -95,6 +95,7 @@ impl Excluded {
             Exclusion::ApiFormat => "api_format",
             Exclusion::PrimaryOnly => "primary_only",
             Exclusion::OtherTokenizer => "other_tokenizer",
+            Exclusion::StreamFormat => "stream_format",
         }
     }
 }

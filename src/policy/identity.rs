@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::aws::{AwsIdentity, AwsSession};
 use super::provider::BaseUrl;
 use super::secret::Secret;
 
@@ -14,23 +15,10 @@ pub enum Identity {
     Keys,
     /// By a signature of AWS over each request.
     Aws(AwsIdentity),
+    /// The same by credentials that live for a while and are had ahead of need.
+    AwsSession(AwsSession),
     /// By a token that lives for a while and is exchanged ahead of need.
     Exchanged(Exchange),
-}
-
-/// An identity of AWS that does not expire by itself, or whose renewal is the operator's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AwsIdentity {
-    /// The region in which signatures count.
-    pub region: Arc<str>,
-    /// The public half.
-    pub access_key_id: Secret,
-    /// The secret half.
-    pub secret_access_key: Secret,
-    /// The token that goes with temporary credentials.
-    pub session_token: Option<Secret>,
-    /// Where it was found, for people.
-    pub source: Source,
 }
 
 /// How a token is had.
@@ -56,6 +44,17 @@ pub enum Grant {
         /// Whom the assertion is for: the endpoint as the account names it.
         audience: Arc<str>,
     },
+    /// A user's own consent, as gcloud keeps it.
+    RefreshToken {
+        /// The program that the user gave it to.
+        client_id: Arc<str>,
+        /// What goes with it.
+        client_secret: Secret,
+        /// The consent.
+        refresh_token: Secret,
+    },
+    /// Nothing: the metadata server knows the machine.
+    MetadataServer,
     /// A lasting token of GitHub, for a short-lived one of Copilot.
     Copilot {
         /// The lasting token.
@@ -65,36 +64,16 @@ pub enum Grant {
     },
 }
 
-/// Where a credential was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// The configuration names it.
-    Configuration,
-    /// The usual environment variables hold it.
-    Environment,
-    /// The profile of this name in the shared credentials file holds it.
-    Profile(Arc<str>),
-}
-
-impl Source {
-    /// A phrase for people.
-    pub fn phrase(&self) -> String {
-        match self {
-            Source::Configuration => "the configuration".to_owned(),
-            Source::Environment => "the environment".to_owned(),
-            Source::Profile(name) => format!("the profile {name}"),
-        }
-    }
-}
-
 impl Identity {
     /// Its name in the pool of keys, where it stands alone; `None` where keys are.
     pub const fn name(&self) -> Option<&'static str> {
         match self {
             Identity::Keys => None,
-            Identity::Aws(_) => Some("aws"),
+            Identity::Aws(_) | Identity::AwsSession(_) => Some("aws"),
             Identity::Exchanged(exchange) => Some(match exchange.grant {
-                Grant::ServiceAccount { .. } => "gcp",
+                Grant::ServiceAccount { .. }
+                | Grant::RefreshToken { .. }
+                | Grant::MetadataServer => "gcp",
                 Grant::Copilot { .. } => "copilot",
             }),
         }
@@ -105,10 +84,30 @@ impl Identity {
         match self {
             Identity::Keys => None,
             Identity::Aws(aws) => Some(&aws.secret_access_key),
-            Identity::Exchanged(exchange) => Some(match &exchange.grant {
-                Grant::ServiceAccount { private_key, .. } => private_key,
-                Grant::Copilot { token, .. } => token,
-            }),
+            Identity::AwsSession(session) => session.source.secret(),
+            Identity::Exchanged(exchange) => match &exchange.grant {
+                Grant::ServiceAccount { private_key, .. } => Some(private_key),
+                Grant::RefreshToken { refresh_token, .. } => Some(refresh_token),
+                Grant::MetadataServer => None,
+                Grant::Copilot { token, .. } => Some(token),
+            },
+        }
+    }
+
+    /// Whom it takes to ask for what is shown to the provider, if anybody.
+    pub fn endpoints(&self) -> Vec<&BaseUrl> {
+        match self {
+            Identity::Keys | Identity::Aws(_) => Vec::new(),
+            Identity::AwsSession(session) => session.source.endpoints(),
+            Identity::Exchanged(exchange) => vec![&exchange.endpoint],
+        }
+    }
+
+    /// Whether it is renewed beside the requests.
+    pub const fn is_renewed(&self) -> bool {
+        match self {
+            Identity::Keys | Identity::Aws(_) => false,
+            Identity::AwsSession(_) | Identity::Exchanged(_) => true,
         }
     }
 
@@ -121,9 +120,21 @@ impl Identity {
                 aws.region,
                 aws.source.phrase()
             )),
+            Identity::AwsSession(session) => Some(format!(
+                "AWS signature for {}, renewed by {}",
+                session.region,
+                session.source.phrase()
+            )),
             Identity::Exchanged(exchange) => Some(match &exchange.grant {
                 Grant::ServiceAccount { email, .. } => {
                     format!("token of the service account {email}")
+                }
+                Grant::RefreshToken { .. } => "token of a user's own consent".to_owned(),
+                Grant::MetadataServer => {
+                    format!(
+                        "token of the metadata server {}",
+                        exchange.endpoint.authority
+                    )
                 }
                 Grant::Copilot { .. } => {
                     let host = &exchange.endpoint.authority;

@@ -3,6 +3,7 @@
 //! A [`snapshot::Snapshot`] is what one reload produced. An operation keeps the snapshot it began with.
 
 pub mod admission;
+pub mod aws;
 pub mod buffered;
 pub mod cooldown;
 pub mod identity;

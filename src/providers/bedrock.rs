@@ -1,4 +1,4 @@
-//! AWS Bedrock: its runtime's errors and frames, and its OpenAI-compatible paths.
+//! AWS Bedrock: its runtime's errors and frames, its OpenAI-compatible paths, and whole answers of Anthropic's models.
 //!
 //! The code is in a header or in the body; its status alone proves nothing. API Gateway in front of it answers in the same form with
 //! codes that the runtime does not have. A frame never certifies: the request was admitted before the stream began.
@@ -26,7 +26,13 @@ const DETAIL: Path = &["error", "details", "error_code"];
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
     name: "bedrock",
-    speaks: ApiSet::of(&[Api::OpenaiChat, Api::BedrockConverse, Api::BedrockInvoke]),
+    speaks: ApiSet::of(&[
+        Api::OpenaiChat,
+        Api::AnthropicMessages,
+        Api::BedrockConverse,
+        Api::BedrockInvoke,
+        Api::BedrockCountTokens,
+    ]),
     default_base_url: None,
     auth: AuthScheme::Bearer,
     style: RequestStyle::Bedrock,

@@ -64,7 +64,8 @@ pub fn meaning(api: Api, event: Event<'_>) -> Meaning {
         | Api::AnthropicCountTokens
         // These come as frames.
         | Api::BedrockConverse
-        | Api::BedrockInvoke => Meaning::Output,
+        | Api::BedrockInvoke
+        | Api::BedrockCountTokens => Meaning::Output,
     }
 }
 

@@ -267,7 +267,8 @@ pub fn stream_error_event(api: Api, error: &GatewayError, request_id: &str) -> B
         | Api::OpenaiResponsesSocket
         | Api::Gemini
         | Api::BedrockConverse
-        | Api::BedrockInvoke => {
+        | Api::BedrockInvoke
+        | Api::BedrockCountTokens => {
             format!("data: {}\n\n", envelope(api.family(), error, request_id))
         }
     };

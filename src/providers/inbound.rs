@@ -250,6 +250,7 @@ fn bedrock(rest: &str) -> Option<Operation<'_>> {
         "converse-stream" => (Api::BedrockConverse, true),
         "invoke" => (Api::BedrockInvoke, false),
         "invoke-with-response-stream" => (Api::BedrockInvoke, true),
+        "count-tokens" => (Api::BedrockCountTokens, false),
         _ => return None,
     };
     let model = percent_decode(model)?;

@@ -7,11 +7,13 @@
 //! A new provider is one file with an [`adapter::Adapter`] and its rows, and one line in [`registry`].
 
 // Requests.
+pub mod aws_session;
 pub mod binding;
 pub mod client_headers;
 pub mod envelope;
 mod form_header;
 pub mod handshake;
+pub mod hosted;
 pub mod inbound;
 pub mod jwt;
 pub mod models_list;

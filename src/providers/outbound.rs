@@ -28,8 +28,16 @@ impl Segments {
         }
     }
 
+    /// No slices yet.
+    pub(super) fn empty() -> Segments {
+        Segments {
+            len: 0,
+            parts: Vec::with_capacity(4),
+        }
+    }
+
     /// The slices in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Bytes> {
         self.parts.iter()
     }
 
@@ -43,7 +51,7 @@ impl Segments {
         self.len == 0
     }
 
-    fn push(&mut self, part: Bytes) {
+    pub(super) fn push(&mut self, part: Bytes) {
         if !part.is_empty() {
             self.len += part.len();
             self.parts.push(part);
@@ -94,7 +102,7 @@ pub fn splice(body: &Bytes, scan: &Scan, model: &str) -> Segments {
 }
 
 /// A shared part of the body. A span of another body yields less, never a panic.
-fn slice(body: &Bytes, range: Range<usize>) -> Bytes {
+pub(super) fn slice(body: &Bytes, range: Range<usize>) -> Bytes {
     match body.get(range) {
         Some(part) => body.slice_ref(part),
         None => Bytes::new(),
@@ -185,7 +193,9 @@ pub(super) const fn native_operation(api: Api) -> Option<&'static str> {
         Api::OpenaiResponsesSocket => "responses",
         Api::AnthropicMessages => "messages",
         Api::AnthropicCountTokens => "messages/count_tokens",
-        Api::Gemini | Api::BedrockConverse | Api::BedrockInvoke => return None,
+        Api::Gemini | Api::BedrockConverse | Api::BedrockInvoke | Api::BedrockCountTokens => {
+            return None;
+        }
     })
 }
 

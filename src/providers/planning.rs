@@ -5,6 +5,8 @@
 use super::binding::{self, Binding};
 use super::inbound::GeminiVerb;
 use super::outbound_headers::GUARDRAIL_HEADER;
+use super::registry;
+use super::request_style::can_stream;
 use super::scan::Scan;
 use crate::core::api::{Api, Family};
 use crate::policy::provider::{Ownership, Provider};
@@ -21,6 +23,19 @@ pub enum Exclusion {
     PrimaryOnly,
     /// Another provider would count tokens differently.
     OtherTokenizer,
+    /// Its provider's streams come in another format than the client's.
+    StreamFormat,
+}
+
+/// What of a request decides who can serve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// The API format.
+    pub api: Api,
+    /// What a Gemini path asks for.
+    pub verb: Option<GeminiVerb>,
+    /// Whether the answer is to be a stream.
+    pub stream: bool,
 }
 
 impl Exclusion {
@@ -30,25 +45,29 @@ impl Exclusion {
             Exclusion::ApiFormat => "its provider does not speak the client's API format",
             Exclusion::PrimaryOnly => "mode primary_only uses the first target alone",
             Exclusion::OtherTokenizer => "token counts never go to another provider",
+            Exclusion::StreamFormat => {
+                "its provider streams in frames that the client's format has not"
+            }
         }
     }
 }
 
 /// Whether each target of the route can serve such a request, in the route's order.
-pub fn judge(
-    snapshot: &Snapshot,
-    route: &Route,
-    api: Api,
-    verb: Option<GeminiVerb>,
-) -> Vec<Result<(), Exclusion>> {
-    let counts = api == Api::AnthropicCountTokens || verb == Some(GeminiVerb::CountTokens);
+pub fn judge(snapshot: &Snapshot, route: &Route, wish: Wish) -> Vec<Result<(), Exclusion>> {
+    let Wish { api, verb, stream } = wish;
+    let counts = matches!(api, Api::AnthropicCountTokens | Api::BedrockCountTokens)
+        || verb == Some(GeminiVerb::CountTokens);
     let mut first_provider = None;
     let judged = route.targets.iter().enumerate().map(|(position, target)| {
         if position > 0 && route.routing.mode == Mode::PrimaryOnly {
             return Err(Exclusion::PrimaryOnly);
         }
-        if !provider(snapshot, target).is_some_and(|provider| provider.speaks.contains(api)) {
+        let provider = provider(snapshot, target).filter(|p| p.speaks.contains(api));
+        let Some(provider) = provider else {
             return Err(Exclusion::ApiFormat);
+        };
+        if stream && !streams(provider, api) {
+            return Err(Exclusion::StreamFormat);
         }
         let first = *first_provider.get_or_insert(target.provider);
         if counts && target.provider != first {
@@ -60,13 +79,8 @@ pub fn judge(
 }
 
 /// Positions of the targets that can serve such a request, in order.
-pub fn candidates(
-    snapshot: &Snapshot,
-    route: &Route,
-    api: Api,
-    verb: Option<GeminiVerb>,
-) -> Vec<usize> {
-    let judged = judge(snapshot, route, api, verb).into_iter().enumerate();
+pub fn candidates(snapshot: &Snapshot, route: &Route, wish: Wish) -> Vec<usize> {
+    let judged = judge(snapshot, route, wish).into_iter().enumerate();
     judged
         .filter(|(_, verdict)| verdict.is_ok())
         .map(|(position, _)| position)
@@ -98,6 +112,10 @@ pub fn caller_owns_retries(snapshot: &Snapshot, route: &Route) -> bool {
     route.targets.iter().all(|target| {
         provider(snapshot, target).is_some_and(|p| p.ownership == Ownership::External)
     })
+}
+
+fn streams(provider: &Provider, api: Api) -> bool {
+    registry::find(provider.adapter).is_none_or(|adapter| can_stream(adapter.style, api))
 }
 
 fn provider<'s>(snapshot: &'s Snapshot, target: &Target) -> Option<&'s Provider> {

@@ -1,6 +1,6 @@
 //! How an adapter's paths differ from those of the API format, and the paths of the clouds: Azure, Vertex and Bedrock.
 //!
-//! Not here: headers, bodies, signatures ([`super::sigv4`]). Models are percent-encoded wherever they stand in a path, so that none can
+//! Not here: headers, bodies ([`super::hosted`]), signatures ([`super::sigv4`]). Models are percent-encoded wherever they stand in a path, so that none can
 //! name another resource.
 
 use super::adapter::Adapter;
@@ -25,7 +25,7 @@ pub enum RequestStyle {
     Vertex,
     /// Bedrock: its runtime's own paths, and its OpenAI-compatible ones.
     Bedrock,
-    /// As the API format has them below Cohere's compatibility address; ranking is below `/v2` instead.
+    /// Cohere: OpenAI's formats below its compatibility address, ranking below `/v2`.
     Cohere,
 }
 
@@ -59,14 +59,17 @@ fn path_in_style(style: RequestStyle, azure: &Azure, parts: &PathParts<'_>) -> S
         },
         RequestStyle::Azure => azure_path(azure, parts, base),
         RequestStyle::Vertex => vertex_path(parts, base),
-        RequestStyle::Cohere if parts.api == Api::Rerank => {
-            let own = base.strip_suffix("/compatibility/v1").unwrap_or(base);
-            let own = own.strip_suffix("/v2").unwrap_or(own);
-            with_query(format!("{own}/v2/rerank"), parts.query)
-        }
-        RequestStyle::Cohere => native(parts, base),
+        RequestStyle::Cohere => cohere_path(parts, base),
         RequestStyle::Bedrock => bedrock_target_path(parts, base),
     }
+}
+
+/// Whether streams come in the format of the request. Bedrock's come as frames, which no client of Anthropic's messages reads.
+pub const fn can_stream(style: RequestStyle, api: Api) -> bool {
+    !matches!(
+        (style, api),
+        (RequestStyle::Bedrock, Api::AnthropicMessages)
+    )
 }
 
 /// Where the credential goes.
@@ -97,6 +100,19 @@ fn with_query(mut path: String, query: Option<&str>) -> String {
 /// The last part of a path of OpenAI's formats.
 fn operation_of_openai(api: Api) -> Option<&'static str> {
     native_operation(api).filter(|_| api.family() == Family::Openai)
+}
+
+/// OpenAI's formats below `/compatibility/v1`, ranking below `/v2`. A base that names either is read as the address before it.
+fn cohere_path(parts: &PathParts<'_>, base: &str) -> String {
+    let named = ["/compatibility/v1", "/v2", "/v1"].into_iter();
+    let own = named
+        .filter_map(|version| base.strip_suffix(version))
+        .next();
+    let own = own.unwrap_or(base);
+    match parts.api {
+        Api::Rerank => with_query(format!("{own}/v2/rerank"), parts.query),
+        _ => native(parts, &format!("{own}/compatibility/v1")),
+    }
 }
 
 /// `/openai/v1/{operation}`, or `/openai/deployments/{deployment}/{operation}`; responses have no deployment in their path,
@@ -152,13 +168,23 @@ fn names_api_version(pair: &str) -> bool {
     super::inbound::percent_decode(name).is_none_or(|name| name.eq_ignore_ascii_case("api-version"))
 }
 
-/// `/publishers/google/models/{model}:{verb}` for Gemini, `/endpoints/openapi/{operation}` for OpenAI's formats.
+/// `/publishers/google/models/{model}:{verb}` for Gemini, `/publishers/anthropic/models/{model}:{verb}` for Anthropic's messages,
+/// `/endpoints/openapi/{operation}` for OpenAI's formats. Anthropic's own query has no meaning there.
 fn vertex_path(parts: &PathParts<'_>, base: &str) -> String {
     let mut path = base.to_owned();
     match parts.api {
         Api::Gemini => {
             let verb = parts.verb.unwrap_or(GeminiVerb::GenerateContent);
             push_publisher(&mut path, "google", parts.model, verb.text());
+        }
+        Api::AnthropicMessages | Api::AnthropicCountTokens => {
+            let (model, verb) = match (parts.api, parts.stream) {
+                // The body names the model that is counted for.
+                (Api::AnthropicCountTokens, _) => ("count-tokens", "rawPredict"),
+                (_, true) => (parts.model, "streamRawPredict"),
+                (_, false) => (parts.model, "rawPredict"),
+            };
+            return vertex_publisher_path(base, "anthropic", model, verb);
         }
         api => match operation_of_openai(api) {
             Some(operation) => path.extend(["/endpoints/openapi/", operation]),
@@ -235,7 +261,13 @@ impl BedrockVerb {
 
 /// The runtime's own path, or `/openai/v1/{operation}`. A base that names the compatible paths is read as the runtime's address.
 fn bedrock_target_path(parts: &PathParts<'_>, base: &str) -> String {
+    let own = base.strip_suffix("/openai/v1").unwrap_or(base);
     let verb = match (parts.api, parts.stream) {
+        // Anthropic's own query has no meaning there.
+        (Api::AnthropicMessages, _) => {
+            return bedrock_path(own, parts.model, BedrockVerb::InvokeModel);
+        }
+        (Api::BedrockCountTokens, _) => BedrockVerb::CountTokens,
         (Api::BedrockConverse, false) => BedrockVerb::Converse,
         (Api::BedrockConverse, true) => BedrockVerb::ConverseStream,
         (Api::BedrockInvoke, false) => BedrockVerb::InvokeModel,
@@ -243,7 +275,6 @@ fn bedrock_target_path(parts: &PathParts<'_>, base: &str) -> String {
         _ if base.is_empty() => return native(parts, "/openai/v1"),
         _ => return native(parts, base),
     };
-    let own = base.strip_suffix("/openai/v1").unwrap_or(base);
     with_query(bedrock_path(own, parts.model, verb), parts.query)
 }
 

@@ -9,7 +9,7 @@ use super::outbound::Segments;
 use super::outbound_headers::HeaderError;
 use super::sigv4::{Credentials, Scope, ToSign, payload_hash, sign};
 use crate::core::time::WallTime;
-use crate::policy::identity::AwsIdentity;
+use crate::policy::aws::AwsIdentity;
 
 /// The service that Bedrock's runtime signs for.
 const SERVICE: &str = "bedrock";

@@ -1,4 +1,4 @@
-//! Calendar dates from seconds: RFC 3339 text without a calendar library.
+//! Calendar dates from seconds: RFC 3339 text, in both directions, without a calendar library.
 //!
 //! Not here: clocks.
 
@@ -10,6 +10,57 @@ pub(super) fn rfc3339(unix_seconds: u64) -> String {
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Seconds since 1970 of `2026-01-31T23:59:59Z`. A fraction is dropped, an offset such as `+02:00` is taken into account. `None` for what
+/// is no such text, or lies before 1970.
+pub(super) fn from_rfc3339(text: &str) -> Option<u64> {
+    let number = |range: std::ops::Range<usize>| -> Option<u64> {
+        let digits = text.get(range)?;
+        let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
+        fits.then(|| digits.parse().ok())?
+    };
+    let marks = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
+    let has = |(at, mark): (usize, u8)| text.as_bytes().get(at) == Some(&mark);
+    let parted = matches!(text.as_bytes().get(10)?, b'T' | b't' | b' ');
+    if !parted || !marks.into_iter().all(has) {
+        return None;
+    }
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    let usual = (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !usual || year < 1970 || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let rest = text.get(19..)?;
+    let rest = match rest.strip_prefix('.') {
+        Some(fraction) => fraction.trim_start_matches(|char: char| char.is_ascii_digit()),
+        None => rest,
+    };
+    let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    let offset = |sign: &str| -> Option<u64> {
+        let (hours, minutes) = rest.strip_prefix(sign)?.split_once(':')?;
+        Some(hours.parse::<u8>().ok()? as u64 * 3600 + minutes.parse::<u8>().ok()? as u64 * 60)
+    };
+    match rest {
+        "Z" | "z" => Some(seconds),
+        _ => match (offset("+"), offset("-")) {
+            (Some(east), _) => seconds.checked_sub(east),
+            (_, Some(west)) => Some(seconds + west),
+            (None, None) => None,
+        },
+    }
+}
+
+/// The day counted from 1970-01-01; the reverse of [`civil`].
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    const DAYS_TO_1970: u64 = 719_468;
+    let (year, month) = match month {
+        1 | 2 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    365 * year + year / 4 - year / 100 + year / 400 + day_of_year - DAYS_TO_1970
 }
 
 /// Year, month and day of a day counted from 1970-01-01. Years are counted from March, so that a leap day comes last.
@@ -36,7 +87,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::rfc3339;
+    use super::{from_rfc3339, rfc3339};
 
     #[test]
     fn dates_are_those_of_the_calendar() {
@@ -51,6 +102,29 @@ mod tests {
         ];
         for (seconds, text) in cases {
             assert_eq!(rfc3339(seconds), text);
+            if seconds < u64::MAX {
+                assert_eq!(from_rfc3339(text), Some(seconds));
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_read_with_fraction_and_offset_or_not_at_all() {
+        let cases = [
+            ("2026-01-01T00:00:00Z", Some(1_767_225_600)),
+            ("2026-01-01T00:00:00.123456Z", Some(1_767_225_600)),
+            ("2026-01-01T02:00:00+02:00", Some(1_767_225_600)),
+            ("2025-12-31T20:30:00.5-03:30", Some(1_767_225_600)),
+            ("1969-12-31T23:59:59Z", None),
+            ("2026-13-01T00:00:00Z", None),
+            ("2026-01-01T00:00:00", None),
+            ("2026-01-01", None),
+            ("tomorrow", None),
+            ("\u{e9}\u{e9}26-01-01T00:00:00Z", None),
+            ("2026-01-01T00:00:00+aa:00", None),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(from_rfc3339(text), wanted, "{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::json_envelope::text_at;
 use super::jwt::{self, Claims, KeyError};
 use super::outbound::push_encoded;
 use crate::core::time::WallTime;
-use crate::policy::identity::Grant;
+use crate::policy::identity::{Exchange, Grant};
 use crate::policy::secret::Secret;
 
 /// What Google's tokens are asked for: everything that the account's roles allow.
@@ -21,14 +21,18 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// A token is asked for anew so long before its end: time for many failures. Of one that lives shortly it is the last quarter.
 const AHEAD_MAX: Duration = Duration::from_secs(300);
 /// Nobody promises more; a longer lifetime is a mistake and is not relied upon.
-const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
+pub const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A request for a token.
 #[derive(Debug)]
 pub struct Ask {
-    /// `GET` or `POST`.
+    /// `GET`, `POST` or `PUT`.
     pub method: &'static str,
-    /// Header fields beside `host` and `content-length`.
+    /// Path and query. Some agents take them for a password.
+    pub path: Secret,
+    /// What is accepted.
+    pub accept: &'static str,
+    /// Header fields beside `host`, `accept` and `content-length`.
     pub headers: Vec<(&'static str, Secret)>,
     /// The body; empty for `GET`.
     pub body: Secret,
@@ -67,9 +71,51 @@ fn shown(code: &Option<String>) -> String {
         .map_or(String::new(), |code| format!(" {code}"))
 }
 
+impl Ask {
+    /// A request without a body.
+    pub(super) fn of(method: &'static str, path: &str) -> Ask {
+        Ask {
+            method,
+            path: Secret::new(path),
+            accept: "application/json",
+            headers: Vec::new(),
+            body: Secret::new(""),
+        }
+    }
+
+    /// The same, in whatever form the endpoint answers by itself.
+    pub(super) fn accepting_any(mut self) -> Ask {
+        self.accept = "*/*";
+        self
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: Secret) -> Ask {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// A form.
+    pub(super) fn form(path: &str, fields: &[(&str, &str)]) -> Ask {
+        let mut body = String::new();
+        for (name, value) in fields {
+            if !body.is_empty() {
+                body.push('&');
+            }
+            body.push_str(name);
+            body.push('=');
+            push_encoded(&mut body, value);
+        }
+        let form = Secret::new("application/x-www-form-urlencoded");
+        let mut ask = Ask::of("POST", path).with("content-type", form);
+        ask.body = Secret::new(body);
+        ask
+    }
+}
+
 /// The request for a token.
-pub fn ask(grant: &Grant, now: WallTime) -> Result<Ask, TokenError> {
-    match grant {
+pub fn ask(exchange: &Exchange, now: WallTime) -> Result<Ask, TokenError> {
+    let path = &*exchange.endpoint.path;
+    match &exchange.grant {
         Grant::ServiceAccount {
             email,
             key_id,
@@ -83,16 +129,27 @@ pub fn ask(grant: &Grant, now: WallTime) -> Result<Ask, TokenError> {
                 audience,
             };
             let assertion = jwt::assertion(&claims, private_key, now)?;
-            let mut body = "grant_type=".to_owned();
-            push_encoded(&mut body, "urn:ietf:params:oauth:grant-type:jwt-bearer");
-            body.push_str("&assertion=");
-            push_encoded(&mut body, &assertion);
-            let form = Secret::new("application/x-www-form-urlencoded");
-            Ok(Ask {
-                method: "POST",
-                headers: vec![("content-type", form)],
-                body: Secret::new(body),
-            })
+            let fields = [
+                ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+                ("assertion", &assertion),
+            ];
+            Ok(Ask::form(path, &fields))
+        }
+        Grant::RefreshToken {
+            client_id,
+            client_secret,
+            refresh_token,
+        } => {
+            let fields = [
+                ("grant_type", "refresh_token"),
+                ("client_id", client_id),
+                ("client_secret", client_secret.expose()),
+                ("refresh_token", refresh_token.expose()),
+            ];
+            Ok(Ask::form(path, &fields))
+        }
+        Grant::MetadataServer => {
+            Ok(Ask::of("GET", path).with("metadata-flavor", Secret::new("Google")))
         }
         Grant::Copilot {
             token,
@@ -100,11 +157,8 @@ pub fn ask(grant: &Grant, now: WallTime) -> Result<Ask, TokenError> {
         } => {
             let lasting = Secret::new(format!("token {}", token.expose()));
             let editor = Secret::new(&**editor_version);
-            Ok(Ask {
-                method: "GET",
-                headers: vec![("authorization", lasting), ("editor-version", editor)],
-                body: Secret::new(""),
-            })
+            let ask = Ask::of("GET", path).with("authorization", lasting);
+            Ok(ask.with("editor-version", editor))
         }
     }
 }
@@ -119,7 +173,7 @@ pub fn read(grant: &Grant, status: u16, body: &[u8], now: WallTime) -> Result<To
         return Err(TokenError::Refused { status, code });
     }
     match grant {
-        Grant::ServiceAccount { .. } => {
+        Grant::ServiceAccount { .. } | Grant::RefreshToken { .. } | Grant::MetadataServer => {
             let lifetime = body.get("expires_in").and_then(Value::as_u64);
             made(
                 text_at(&body, &["access_token"]),
@@ -152,8 +206,13 @@ fn made(
         .ok_or(TokenError::Answer(seconds_name))?;
     Ok(Token {
         secret: Secret::new(token),
-        lifetime: Duration::from_secs(seconds).min(LIFETIME_MAX),
+        lifetime: bounded(seconds),
     })
+}
+
+/// A lifetime that can be relied upon.
+pub(super) fn bounded(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(LIFETIME_MAX)
 }
 
 /// Code words of OAuth. Anything else might be part of what was sent.

@@ -19,7 +19,12 @@ const DETAIL: Path = &["error", "details", "error_code"];
 /// The adapter.
 pub static ADAPTER: Adapter = Adapter {
     name: "vertex",
-    speaks: ApiSet::of(&[Api::OpenaiChat, Api::Gemini]),
+    speaks: ApiSet::of(&[
+        Api::OpenaiChat,
+        Api::AnthropicMessages,
+        Api::AnthropicCountTokens,
+        Api::Gemini,
+    ]),
     default_base_url: None,
     auth: AuthScheme::Bearer,
     style: RequestStyle::Vertex,

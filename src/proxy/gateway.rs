@@ -13,6 +13,7 @@ use pingora_http::RequestHeader;
 use rand::Rng;
 
 use super::body::{self, BodyBounds, BodyError, HeldBody};
+use super::credentials::Credential;
 use super::ctx::{Operation, RequestCtx, Requester};
 use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
@@ -24,6 +25,7 @@ use crate::core::time::MonoTime;
 use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
 use crate::executor::plan::Plan;
+use crate::policy::aws::AwsIdentity;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::identity::Identity;
 use crate::policy::provider::Provider;
@@ -31,12 +33,13 @@ use crate::policy::route::Route;
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout};
 use crate::providers::envelope::{GatewayCode, GatewayError};
+use crate::providers::hosted::{self, Hosted};
 use crate::providers::inbound::Operation as Asked;
 use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{
     HeaderError, Prepared as HeaderParts, add_own, handshake_headers, request_headers,
 };
-use crate::providers::planning;
+use crate::providers::planning::{self, Exclusion, Wish};
 use crate::providers::request_style::target_path;
 use crate::providers::scan::{self, Scan};
 use crate::providers::signing::{Unsigned, add_signature};
@@ -168,8 +171,13 @@ impl Gateway {
             side_effects: scan.side_effects,
         };
         let headers = &header.headers;
+        let wish = Wish {
+            api: asked.api,
+            verb: asked.verb,
+            stream: traits.stream,
+        };
         let plan = Plan {
-            candidates: planning::candidates(&config.snapshot, &route, asked.api, asked.verb),
+            candidates: planning::candidates(&config.snapshot, &route, wish),
             binding: planning::binding(&scan, &model, |name| headers.contains_key(name)),
             caller_retry: caller_retry(|name| value(headers, name)),
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
@@ -179,7 +187,15 @@ impl Gateway {
         };
         let deadline = plan.deadline;
         if plan.candidates.is_empty() {
-            let sentence = format!("no target of route {} speaks {}", route.name, asked.api);
+            let verdicts = planning::judge(&config.snapshot, &route, wish);
+            let how = match verdicts.contains(&Err(Exclusion::StreamFormat)) {
+                true => " in streams",
+                false => "",
+            };
+            let sentence = format!(
+                "no target of route {} speaks {}{how}",
+                route.name, asked.api
+            );
             let code = if asked.api.is_socket() {
                 GatewayCode::UpgradeRequired
             } else {
@@ -239,7 +255,10 @@ impl Gateway {
         let target = facts.route.targets.get(begin.target)?;
         let provider = Arc::clone(operation.config.providers.get(target.provider)?);
         let model = target.model.as_deref().unwrap_or(&facts.public_model);
-        let body = splice(&operation.body, &operation.scan, model);
+        let body = match Hosted::of(provider.adapter.style, facts.api) {
+            Some(host) => hosted::splice(&operation.body, host, &hosted::betas(client)),
+            None => splice(&operation.body, &operation.scan, model),
+        };
         let path = target_path(
             provider.adapter.style,
             &provider.provider.azure,
@@ -253,16 +272,19 @@ impl Gateway {
                 query: operation.query.as_deref(),
             },
         );
-        let token = provider.token();
-        let token = token
-            .inspect_err(|NoToken| log::debug!("provider {}: no token", provider.provider.name))
+        let credential = provider.credential();
+        let credential = credential
+            .inspect_err(|NoToken| {
+                log::debug!("provider {}: no credential", provider.provider.name);
+            })
             .ok()?;
         let parts = HeaderParts {
             api: facts.api,
             request_id: &facts.id,
             auth: provider.auth(),
-            secret: match &token {
-                Some(token) => Some(token),
+            secret: match &credential {
+                Some(Credential::Token(token)) => Some(token),
+                Some(Credential::Aws(_)) => None,
                 None => provider.provider.keys.get(begin.key).map(|key| &key.secret),
             },
             content_length: body.len(),
@@ -276,13 +298,18 @@ impl Gateway {
         } else {
             (request_headers(headers, &parts), peer)
         };
+        let signer = match (&credential, &provider.provider.identity) {
+            (Some(Credential::Aws(session)), _) => Some(&**session),
+            (_, Identity::Aws(lasting)) => Some(lasting),
+            _ => None,
+        };
         let unsigned = Unsigned {
             path: &path,
             authority: &provider.provider.base.authority,
             body: &body,
         };
-        let headers =
-            headers.and_then(|headers| self.complete(headers, &provider.provider, &unsigned));
+        let headers = headers
+            .and_then(|headers| self.complete(headers, &provider.provider, signer, &unsigned));
         let headers = headers
             .inspect_err(|error| log::error!("provider {}: {error}", provider.provider.name))
             .ok()?;
@@ -303,10 +330,11 @@ impl Gateway {
         &self,
         mut headers: Headers,
         provider: &Provider,
+        signer: Option<&AwsIdentity>,
         unsigned: &Unsigned<'_>,
     ) -> Result<Headers, HeaderError> {
         add_own(&mut headers, &provider.own_headers)?;
-        if let Identity::Aws(who) = &provider.identity {
+        if let Some(who) = signer {
             add_signature(&mut headers, unsigned, who, self.around.clock.wall())?;
         }
         Ok(headers)

@@ -150,6 +150,47 @@ pub struct Refusal {
     pub latency: Duration,
 }
 
+/// How an exchange of a token or a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchanged {
+    /// There is a new one.
+    Renewed,
+    /// The endpoint refused.
+    Refused,
+    /// Its answer, or what a program printed, is not what it should be.
+    Malformed,
+    /// It cannot be reached.
+    Unreachable,
+    /// It did not answer in time.
+    TimedOut,
+    /// What it takes is missing on this machine: a file, a program, a key that signs.
+    Local,
+}
+
+impl Exchanged {
+    /// Every result.
+    pub const ALL: [Exchanged; 6] = [
+        Exchanged::Renewed,
+        Exchanged::Refused,
+        Exchanged::Malformed,
+        Exchanged::Unreachable,
+        Exchanged::TimedOut,
+        Exchanged::Local,
+    ];
+
+    /// The label of metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Exchanged::Renewed => "renewed",
+            Exchanged::Refused => "refused",
+            Exchanged::Malformed => "malformed",
+            Exchanged::Unreachable => "unreachable",
+            Exchanged::TimedOut => "timed_out",
+            Exchanged::Local => "local",
+        }
+    }
+}
+
 /// Counts and records. Called on the data plane's threads: must not block.
 pub trait Observer: Send + Sync + 'static {
     /// A request header was read.
@@ -164,4 +205,6 @@ pub trait Observer: Send + Sync + 'static {
     fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd);
     /// A request was refused before it became an operation.
     fn refused(&self, refusal: &Refusal);
+    /// An exchange for a provider's token or session ended.
+    fn token_exchanged(&self, provider: &str, result: Exchanged);
 }

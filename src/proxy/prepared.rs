@@ -13,11 +13,10 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::credentials::{Credentials, TokenSource, Wanted};
+use super::credentials::{Credential, Credentials, TokenSource, Wanted};
 use super::resolver::{Addresses, Resolver};
 use crate::policy::identity::Identity;
 use crate::policy::provider::Provider;
-use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
 use crate::providers::adapter::Adapter;
 use crate::providers::outbound_headers::AuthScheme;
@@ -133,14 +132,14 @@ impl PreparedProvider {
             Identity::Keys | Identity::Exchanged(_) => {
                 auth_scheme(self.adapter, &self.provider.azure)
             }
-            Identity::Aws(_) => AuthScheme::None,
+            Identity::Aws(_) | Identity::AwsSession(_) => AuthScheme::None,
         }
     }
 
-    /// The token in force. `Err` when tokens are shown to the provider and there is none.
-    pub fn token(&self) -> Result<Option<Secret>, NoToken> {
+    /// The credential in force. `Err` when one is renewed for the provider and there is none.
+    pub fn credential(&self) -> Result<Option<Credential>, NoToken> {
         match &self.tokens {
-            Some(tokens) => tokens.token().map(Some).ok_or(NoToken),
+            Some(tokens) => tokens.credential().map(Some).ok_or(NoToken),
             None => Ok(None),
         }
     }
@@ -197,24 +196,27 @@ fn prepare(
     })
 }
 
-/// Where the provider's tokens come from, if it is shown tokens. A script needs none.
+/// Where the provider's credentials come from, if they are renewed. A script needs none.
 fn tokens(
     provider: &Provider,
     shared: &Shared<'_>,
 ) -> Result<Option<Arc<TokenSource>>, PrepareError> {
-    let (Identity::Exchanged(exchange), None) = (&provider.identity, &provider.mock) else {
+    if provider.mock.is_some() || !provider.identity.is_renewed() {
         return Ok(None);
-    };
-    let endpoint = &exchange.endpoint;
-    let mut peer = template(provider, &endpoint.host, endpoint.tls)?;
-    peer.options.alpn = ALPN::H1;
+    }
+    let mut peers = Vec::new();
+    for endpoint in provider.identity.endpoints() {
+        let mut peer = template(provider, &endpoint.host, endpoint.tls)?;
+        peer.options.alpn = ALPN::H1;
+        peers.push((endpoint.clone(), peer));
+    }
     let wanted = Wanted {
         provider: &provider.name,
-        exchange,
+        identity: &provider.identity,
         ca: &provider.ca,
     };
     let credentials = shared.credentials;
-    Ok(Some(credentials.source(&wanted, shared.resolver, peer)))
+    Ok(Some(credentials.source(&wanted, shared.resolver, peers)))
 }
 
 fn template(provider: &Provider, host: &str, tls: bool) -> Result<HttpPeer, PrepareError> {

@@ -44,6 +44,7 @@ pub(super) struct Families {
     pub inflight: IntGauge,
     pub buffered_bytes: IntGauge,
     pub unexpected: IntCounterVec,
+    pub token_exchanges: IntCounterVec,
     pub reloads: IntCounterVec,
     pub config_info: IntGaugeVec,
     pub reload_success_timestamp: IntGauge,
@@ -192,6 +193,12 @@ impl Families {
                 "rondo_unexpected_events_total",
                 "Events that the executor could not explain.",
                 &["event"],
+            )?,
+            token_exchanges: counters(
+                &r,
+                "rondo_token_exchanges_total",
+                "Exchanges for a provider's token or session, by result.",
+                &["provider", "result"],
             )?,
             reloads,
             config_info: gauges(

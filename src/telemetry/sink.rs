@@ -6,7 +6,9 @@ use super::series::RouteSeries;
 use super::{Telemetry, access_log, labels};
 use crate::executor::effect::{Begin, Note};
 use crate::ledger::{AttemptFacts, Ending, Moment, Opening};
-use crate::proxy::host::{AttemptExtras, Observer, OperationEnd, OperationFacts, Refusal, Stamp};
+use crate::proxy::host::{
+    AttemptExtras, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
+};
 
 impl Observer for Telemetry {
     fn request_opened(&self) {
@@ -62,6 +64,14 @@ impl Observer for Telemetry {
         series.request_ended(refusal.api, outcome, refusal.status);
         series.observe_duration(refusal.api, refusal.latency);
         access_log::refusal(refusal, outcome);
+    }
+
+    fn token_exchanged(&self, provider: &str, result: Exchanged) {
+        let labels = [provider, result.label()];
+        self.families
+            .token_exchanges
+            .with_label_values(&labels)
+            .inc();
     }
 }
 

@@ -17,7 +17,7 @@ const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 const MODEL: &str = "us.anthropic.claude-v1:0";
 
 /// A provider of Bedrock's runtime: answers every request with these bytes, and keeps what it was asked.
-async fn runtime(answer: Vec<u8>) -> (Upstream, Arc<Mutex<Vec<Request>>>) {
+pub async fn runtime(answer: Vec<u8>) -> (Upstream, Arc<Mutex<Vec<Request>>>) {
     let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
     let seen = Arc::clone(&asked);
     let upstream = Upstream::start(move |mut link| {
@@ -33,7 +33,7 @@ async fn runtime(answer: Vec<u8>) -> (Upstream, Arc<Mutex<Vec<Request>>>) {
     (upstream, asked)
 }
 
-fn answer(content_type: &str, body: &[u8]) -> Vec<u8> {
+pub fn answer(content_type: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n"
@@ -42,7 +42,7 @@ fn answer(content_type: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// A signing provider, and a scripted one behind it.
-fn signing(upstream: &Upstream) -> String {
+pub fn signing(upstream: &Upstream) -> String {
     format!(
         "
 providers:
@@ -75,8 +75,27 @@ fn keyed(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
+pub fn assert_signed(request: &Request) {
+    let who = Signer {
+        id: "AKIDEXAMPLE",
+        secret: SECRET,
+        token: Some("token-of-session"),
+        scope: "eu-central-1/bedrock",
+    };
+    assert_signed_by(request, &who);
+}
+
+/// Who must have signed, and for what.
+pub struct Signer<'a> {
+    pub id: &'a str,
+    pub secret: &'a str,
+    pub token: Option<&'a str>,
+    /// Region and service.
+    pub scope: &'a str,
+}
+
 /// Holds the signature of a request against what arrived, as the service does: from the bytes on the wire alone.
-fn assert_signed(request: &Request) {
+pub fn assert_signed_by(request: &Request, who: &Signer<'_>) {
     let mut lines = request.head.lines();
     let line: Vec<&str> = lines.next().unwrap().split(' ').collect();
     let headers: Vec<(String, String)> = lines
@@ -94,13 +113,18 @@ fn assert_signed(request: &Request) {
         let (_, rest) = authorization.split_once(name).unwrap();
         rest.split([',', ' ']).next().unwrap()
     };
-    let scope = part("Credential=").strip_prefix("AKIDEXAMPLE/").unwrap();
+    let id = format!("{}/", who.id);
+    let scope = part("Credential=").strip_prefix(&id).unwrap();
     let covered: String = part("SignedHeaders=")
         .split(';')
         .map(|name| format!("{name}:{}\n", value(name)))
         .collect();
-    assert_eq!(value("x-amz-security-token"), "token-of-session");
-    for name in ["host", "x-amz-date", "x-amz-security-token", "content-type"] {
+    let token = headers
+        .iter()
+        .find(|(name, _)| name == "x-amz-security-token");
+    assert_eq!(token.map(|(_, token)| token.as_str()), who.token);
+    let always = ["host", "x-amz-date", "content-type"].into_iter();
+    for name in always.chain(who.token.map(|_| "x-amz-security-token")) {
         assert!(covered.contains(&format!("{name}:")), "{covered}");
     }
     // The path as it came, encoded once more: of what these paths hold only the percent sign changes.
@@ -117,9 +141,10 @@ fn assert_signed(request: &Request) {
         hex(&Sha256::digest(canonical.as_bytes())),
     );
     let day = &value("x-amz-date")[..8];
-    assert_eq!(scope, format!("{day}/eu-central-1/bedrock/aws4_request"));
-    let mut key = format!("AWS4{SECRET}").into_bytes();
-    for part in [day, "eu-central-1", "bedrock", "aws4_request"] {
+    assert_eq!(scope, format!("{day}/{}/aws4_request", who.scope));
+    let mut key = format!("AWS4{}", who.secret).into_bytes();
+    let parts = [day].into_iter().chain(who.scope.split('/'));
+    for part in parts.chain(["aws4_request"]) {
         key = keyed(&key, part);
     }
     assert_eq!(part("Signature="), hex(&keyed(&key, &text)));

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{call, chat, post};
 use crate::support::raw::{Request, Upstream};
+use crate::support::tls::Identity;
 use crate::support::{Rondo, soon, until};
 
 const KEY: &str = include_str!("../fixtures/rfc7515-a2.pem");
@@ -104,7 +105,17 @@ async fn the_account_s_token_is_shown_to_the_target_alone() {
     // The start has waited for the token: the first request has it.
     assert_eq!(endpoint.requests(), 1);
     let path = "/v1beta/models/m:generateContent";
-    for request in [chat("m"), post(path, r#"{"contents":[]}"#)] {
+    let messages = |stream| format!(r#"{{"model":"m","stream":{stream},"messages":[]}}"#);
+    for request in [
+        chat("m"),
+        post(path, r#"{"contents":[]}"#),
+        post("/v1/messages", messages(false)),
+        post("/v1/messages?beta=true", messages(true)),
+        post(
+            "/v1/messages/count_tokens",
+            r#"{"model":"m","messages":[]}"#,
+        ),
+    ] {
         let found = call(rondo.addr, request).await;
         assert_eq!(found.header("x-rondo-target"), Some("first"), "{found:?}");
     }
@@ -112,7 +123,23 @@ async fn the_account_s_token_is_shown_to_the_target_alone() {
     let paths = [
         format!("{base}/endpoints/openapi/chat/completions"),
         format!("{base}/publishers/google/models/g:generateContent"),
+        format!("{base}/publishers/anthropic/models/g:rawPredict"),
+        format!("{base}/publishers/anthropic/models/g:streamRawPredict"),
+        format!("{base}/publishers/anthropic/models/count-tokens:rawPredict"),
     ];
+    let bodies = |from: usize| {
+        let asked = asked.lock().unwrap();
+        let bodies = asked[from..].iter().map(|request| request.body.clone());
+        bodies
+            .map(|body| String::from_utf8(body).unwrap())
+            .collect::<Vec<_>>()
+    };
+    // R-X1
+    let version = r#""anthropic_version":"vertex-2023-10-16""#;
+    let whole = format!(r#"{{{version},"stream":false,"messages":[]}}"#);
+    let stream = format!(r#"{{{version},"stream":true,"messages":[]}}"#);
+    let counts = r#"{"model":"g","messages":[]}"#.to_owned();
+    assert_eq!(bodies(2), [whole, stream, counts]);
     for (request, path) in asked.lock().unwrap().iter().zip(paths) {
         assert!(
             request.head.starts_with(&format!("POST {path} ")),
@@ -136,14 +163,50 @@ async fn the_account_s_token_is_shown_to_the_target_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_exchanged_over_tls_with_the_provider_s_own_authority() {
+    // R-X2
+    let (target, _) = answering(&good()).await;
+    let (endpoint, exchanged) = answering(&[token("ya29.tls", 3600)]).await;
+    let (identity, other) = (Identity::new(), Identity::new());
+    let front = identity.front(endpoint.addr, &["h2", "http/1.1"]).await;
+    let with_ca = |ca: &str| {
+        let plain = format!("http://{}/token", endpoint.addr);
+        let over_tls = format!("https://localhost:{}/token", front.port());
+        let yaml = vertex(&target, &endpoint).replace(&plain, &over_tls);
+        yaml.replace(
+            "adapter: vertex\n",
+            &format!("adapter: vertex\n    ca: \"{ca}\"\n"),
+        )
+    };
+    let rondo = Rondo::start(&with_ca(&identity.files.cert)).await;
+    let found = call(rondo.addr, chat("m")).await;
+    assert_eq!(found.header("x-rondo-target"), Some("first"), "{found:?}");
+    let exchange = exchanged.lock().unwrap().remove(0);
+    assert_signed(
+        &exchange,
+        &format!("https://localhost:{}/token", front.port()),
+    );
+    let renewed = ["provider=\"cloud\"", "result=\"renewed\""];
+    assert_eq!(rondo.metric("rondo_token_exchanges_total", &renewed), 1.0);
+    // Another authority: nothing is sent to the endpoint, nothing to the target.
+    let rondo = Rondo::start(&with_ca(&other.files.cert)).await;
+    let found = call(rondo.addr, chat("m")).await;
+    assert_eq!(found.header("x-rondo-target"), Some("second"), "{found:?}");
+    assert_eq!((endpoint.requests(), target.requests()), (1, 1));
+    let unreachable = ["provider=\"cloud\"", "result=\"unreachable\""];
+    assert!(rondo.metric("rondo_token_exchanges_total", &unreachable) >= 1.0);
+    rondo.assert_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_nothing_is_delivered_and_the_next_target_is_tried() {
     // R-A1
     let refusals = [
-        (400, r#"{"error":"invalid_grant"}"#),
-        (200, r#"{"access_token":"x"}"#),
-        (302, "{}"),
+        (400, r#"{"error":"invalid_grant"}"#, "refused"),
+        (200, r#"{"access_token":"x"}"#, "malformed"),
+        (302, "{}", "refused"),
     ];
-    for (status, body) in refusals {
+    for (status, body, result) in refusals {
         let (target, _) = answering(&good()).await;
         let (endpoint, _) = answering(&[(status, body.to_owned())]).await;
         let rondo = Rondo::start(&vertex(&target, &endpoint)).await;
@@ -154,6 +217,8 @@ async fn without_a_token_nothing_is_delivered_and_the_next_target_is_tried() {
         let labels = ["target=\"first\"", "outcome=\"not_delivered\""];
         assert_eq!(rondo.metric("rondo_attempts_total", &labels), 1.0);
         assert_eq!(record.operation.sends, 1);
+        let labels = ["provider=\"cloud\"", &format!("result=\"{result}\"")];
+        assert!(rondo.metric("rondo_token_exchanges_total", &labels) >= 1.0);
         assert_eq!((target.connections(), target.requests()), (0, 0));
         rondo.assert_quiet().await;
     }
@@ -258,6 +323,14 @@ routes:
     );
     assert!(head.contains("editor-version: rondo/"), "{head}");
     assert!(head.contains("copilot-integration-id: rondo\r\n"), "{head}");
+    assert!(
+        head.contains("openai-intent: conversation-panel\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("x-github-api-version: 2025-05-01\r\n"),
+        "{head}"
+    );
     assert!(
         !head.contains("gho_") && !head.contains("of-client"),
         "{head}"

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use rondo::core::api::{Api, Family};
 use rondo::core::time::WallTime;
-use rondo::policy::identity::{AwsIdentity, Source};
+use rondo::policy::aws::{AwsIdentity, Source};
 use rondo::policy::provider::Azure;
 use rondo::policy::secret::Secret;
 use rondo::providers::dialect::refuses;
@@ -19,11 +19,12 @@ use rondo::providers::signing::{Unsigned, add_signature};
 use serde_json::Value;
 
 const ARN: &str = "arn:aws:bedrock:us-east-1:123456789012:inference-profile/a.b-v1:0";
-const VERBS: [(&str, Api, bool); 4] = [
+const VERBS: [(&str, Api, bool); 5] = [
     ("converse", Api::BedrockConverse, false),
     ("converse-stream", Api::BedrockConverse, true),
     ("invoke", Api::BedrockInvoke, false),
     ("invoke-with-response-stream", Api::BedrockInvoke, true),
+    ("count-tokens", Api::BedrockCountTokens, false),
 ];
 
 fn to_target(api: Api, stream: bool, base_path: &str, model: &str) -> String {
@@ -78,7 +79,7 @@ fn a_path_names_model_and_verb_and_goes_on_as_it_came() {
 fn other_paths_are_none() {
     for path in [
         "/model/a/b/converse",
-        "/model/a/count-tokens",
+        "/model/a/count_tokens",
         "/model//converse",
         "/model/a/Converse",
         "/model/a/converse/x",

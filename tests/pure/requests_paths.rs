@@ -93,8 +93,8 @@ fn every_documented_path_is_recognised() {
         recognise("POST", "/v1/realtime"),
         Inbound::MethodNotAllowed { allow: "GET" }
     );
-    // The paths of three formats name the model.
-    assert_eq!(cases.len() + sockets.len() + 3, Api::ALL.len());
+    // The paths of four formats name the model.
+    assert_eq!(cases.len() + sockets.len() + 4, Api::ALL.len());
     assert_eq!(recognise("GET", "/v1/models"), Inbound::ListModels);
     assert_eq!(
         recognise("POST", "/v1/models"),

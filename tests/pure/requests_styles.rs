@@ -182,6 +182,16 @@ fn vertex_paths_stand_below_project_and_location() {
             "google/g",
             "/endpoints/openapi/chat/completions",
         ),
+        (
+            Api::AnthropicMessages,
+            "publishers/anthropic/models/claude-x@1",
+            "/publishers/anthropic/models/claude-x%401:rawPredict",
+        ),
+        (
+            Api::AnthropicCountTokens,
+            "claude-x",
+            "/publishers/anthropic/models/count-tokens:rawPredict",
+        ),
     ];
     for (api, model, wanted) in cases {
         let found = path(RequestStyle::Vertex, &azure, api, base, model);
@@ -262,8 +272,12 @@ fn copilot_has_no_version_in_openais_paths() {
 fn cohere_ranks_at_its_own_address() {
     let azure = Azure::default();
     let style = RequestStyle::Cohere;
-    for base in ["/compatibility/v1", "/v2", ""] {
+    for base in ["/compatibility/v1", "/v2", "/v1", ""] {
         assert_eq!(path(style, &azure, Api::Rerank, base, "m"), "/v2/rerank");
+        let chat = path(style, &azure, Api::OpenaiChat, base, "m");
+        assert_eq!(chat, "/compatibility/v1/chat/completions");
+        let embeddings = path(style, &azure, Api::OpenaiEmbeddings, base, "m");
+        assert_eq!(embeddings, "/compatibility/v1/embeddings");
     }
     let base = "/proxy/compatibility/v1/";
     assert_eq!(

@@ -5,7 +5,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rondo::core::time::WallTime;
-use rondo::policy::identity::Grant;
+use rondo::policy::identity::{Exchange, Grant};
+use rondo::policy::provider::BaseUrl;
 use rondo::policy::secret::Secret;
 use rondo::providers::jwt::{KeyError, check_key, sign};
 use rondo::providers::token::{TokenError, ask, read, renewed_after};
@@ -54,10 +55,21 @@ fn account() -> Grant {
     }
 }
 
+fn at_endpoint(grant: Grant) -> Exchange {
+    let endpoint = BaseUrl {
+        tls: true,
+        host: "oauth2.example".into(),
+        port: 443,
+        authority: "oauth2.example".into(),
+        path: "/token".into(),
+    };
+    Exchange { endpoint, grant }
+}
+
 #[test]
 fn an_assertion_says_who_for_what_to_whom_and_how_long() {
-    let asked = ask(&account(), NOW).unwrap();
-    assert_eq!(asked.method, "POST");
+    let asked = ask(&at_endpoint(account()), NOW).unwrap();
+    assert_eq!((asked.method, asked.path.expose()), ("POST", "/token"));
     assert_eq!(asked.headers.len(), 1);
     assert_eq!(
         asked.headers[0].1.expose(),
@@ -181,7 +193,7 @@ fn a_lasting_token_becomes_a_short_lived_one() {
         token: Secret::new("gho_lasting"),
         editor_version: "rondo/1".into(),
     };
-    let asked = ask(&grant, NOW).unwrap();
+    let asked = ask(&at_endpoint(grant.clone()), NOW).unwrap();
     assert_eq!((asked.method, asked.body.expose()), ("GET", ""));
     let headers: Vec<_> = asked
         .headers
@@ -222,4 +234,37 @@ fn a_lasting_token_becomes_a_short_lived_one() {
             wanted
         );
     }
+}
+
+#[test]
+fn a_user_s_consent_becomes_a_token_and_is_never_shown() {
+    let grant = Grant::RefreshToken {
+        client_id: "id.apps".into(),
+        client_secret: Secret::new("s&cret"),
+        refresh_token: Secret::new("1//refresh"),
+    };
+    let asked = ask(&at_endpoint(grant.clone()), NOW).unwrap();
+    let wanted = "grant_type=refresh_token&client_id=id.apps&client_secret=s%26cret&refresh_token=1%2F%2Frefresh";
+    assert_eq!((asked.method, asked.body.expose()), ("POST", wanted));
+    assert!(
+        !format!("{asked:?}{grant:?}").contains("refresh&")
+            && !format!("{grant:?}").contains("1//")
+    );
+    let good = r#"{"access_token":"ya29.u","expires_in":3599,"scope":"x","id_token":"y"}"#;
+    let wanted = ("ya29.u".to_owned(), Duration::from_secs(3599));
+    assert_eq!(answer(&grant, 200, good), Ok(wanted));
+}
+
+#[test]
+fn the_metadata_server_is_asked_as_it_wants_to_be() {
+    let asked = ask(&at_endpoint(Grant::MetadataServer), NOW).unwrap();
+    assert_eq!((asked.method, asked.body.expose()), ("GET", ""));
+    let headers = asked.headers.iter();
+    let headers: Vec<_> = headers
+        .map(|(name, value)| (*name, value.expose()))
+        .collect();
+    assert_eq!(headers, [("metadata-flavor", "Google")]);
+    let good = r#"{"access_token":"ya29.m","expires_in":1800,"token_type":"Bearer"}"#;
+    let wanted = ("ya29.m".to_owned(), Duration::from_secs(1800));
+    assert_eq!(answer(&Grant::MetadataServer, 200, good), Ok(wanted));
 }

@@ -14,7 +14,8 @@ use rondo::executor::event::Event;
 use rondo::executor::plan::Plan;
 use rondo::policy::route::Route;
 use rondo::policy::snapshot::Snapshot;
-use rondo::providers::{planning, registry};
+use rondo::providers::planning::{self, Wish};
+use rondo::providers::registry;
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 
@@ -269,6 +270,11 @@ impl Scenario {
     fn plan(&self, snapshot: &Snapshot, route: &Arc<Route>, began: MonoTime, file: &str) -> Plan {
         let name = self.request.api.as_deref().unwrap_or("openai_chat");
         let api = Api::from_label(name).unwrap_or_else(|| panic!("{file}: unknown api {name}"));
+        let wish = Wish {
+            api,
+            verb: None,
+            stream: false,
+        };
         let header = |name: &str| {
             self.request
                 .headers
@@ -283,7 +289,7 @@ impl Scenario {
             .find(|field| self.request.body_fields.contains_key(*field));
         Plan {
             route: Arc::clone(route),
-            candidates: planning::candidates(snapshot, route, api, None),
+            candidates: planning::candidates(snapshot, route, wish),
             binding: bound,
             caller_retry: header("x-stainless-retry-count").is_some_and(|count| count > 0),
             caller_owns_retries: planning::caller_owns_retries(snapshot, route),

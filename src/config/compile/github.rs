@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Compiler;
-use super::identity::{Found, Told};
+use super::identity::Found;
 use crate::config::address::{is_loopback_host, parse_base_url};
 use crate::config::defaults;
 use crate::config::reader::Map;
@@ -14,6 +14,13 @@ use crate::policy::provider::OwnHeader;
 
 pub(super) const COPILOT: &str = "copilot";
 const HEADER_BYTES_MAX: usize = 128;
+/// What every request carries, by the key that says it.
+const HEADERS: [(&str, &str); 4] = [
+    ("editor_version", "editor-version"),
+    ("integration_id", "copilot-integration-id"),
+    ("intent", "openai-intent"),
+    ("api_version", "x-github-api-version"),
+];
 
 impl Compiler<'_> {
     /// The headers that every request carries; `None` where one was refused.
@@ -26,18 +33,11 @@ impl Compiler<'_> {
             return Some(Vec::new());
         }
         let copilot = map.map("copilot");
-        let version = self.header_text(&copilot, "editor_version");
-        let integration = self.header_text(&copilot, "integration_id");
-        Some(vec![
-            OwnHeader {
-                name: "editor-version",
-                value: version?,
-            },
-            OwnHeader {
-                name: "copilot-integration-id",
-                value: integration?,
-            },
-        ])
+        let headers = HEADERS.map(|(key, name)| {
+            let value = self.header_text(&copilot, key)?;
+            Some(OwnHeader { name, value })
+        });
+        headers.into_iter().collect()
     }
 
     fn header_text(&mut self, map: &Map<'_>, key: &str) -> Option<Arc<str>> {
@@ -77,10 +77,6 @@ impl Compiler<'_> {
             token: token?,
             editor_version,
         };
-        Some(Found {
-            identity: Identity::Exchanged(Exchange { endpoint, grant }),
-            told: Told::Nothing,
-            path: None,
-        })
+        Some(Found::of(Identity::Exchanged(Exchange { endpoint, grant })))
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Keys that count extras (`max_retries`, `max_rounds`, `sticky_key_attempts`) become totals here and nowhere else.
 
+mod aws;
+mod aws_chain;
+mod aws_profile;
 mod cells;
 mod github;
 mod google;

@@ -54,7 +54,7 @@ impl Compiler<'_> {
         let place = self.place(map, adapter.map(|(adapter, _)| adapter), told);
         let azure = self.azure(map, adapter.map(|(adapter, _)| adapter));
         let (ownership, retry) = self.retry(map);
-        let keys = self.keys(map);
+        let mut keys = self.keys(map);
         let trust_status = self.statuses(map, "trust_status");
         let ca = map
             .text("ca")
@@ -62,13 +62,23 @@ impl Compiler<'_> {
         let timeouts = map.map("timeouts");
         let (adapter, speaks) = adapter?;
         let Place { mut base, mock } = place?;
-        let Found { identity, path, .. } = found?;
+        let Found {
+            identity,
+            path,
+            key,
+            headers,
+            told: _,
+        } = found?;
+        let mut own_headers = own_headers?;
+        own_headers.extend(headers);
+        let has_keys = !map.maps("keys").is_empty() || key.is_some();
+        keys.extend(key);
         if let Some(path) = path.filter(|_| base.path.is_empty()) {
             base.path = path.into();
         }
         let is_mock = mock.is_some();
         let shows_token = matches!(identity, Identity::Exchanged(_));
-        if !is_mock && (shows_token || !map.maps("keys").is_empty()) {
+        if !is_mock && (shows_token || has_keys) {
             self.warn_about_keys(map, &base);
         }
         Some(Provider {
@@ -89,7 +99,7 @@ impl Compiler<'_> {
             base,
             azure,
             identity,
-            own_headers: own_headers?,
+            own_headers,
             keys,
             mock,
             ca: ca.map(Arc::from),

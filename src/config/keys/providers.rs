@@ -47,7 +47,7 @@ pub(super) static PROVIDER: Shape = shape(
             "gcp",
             Kind::Mapping(&GCP),
             "keys are sent as access tokens, which nothing renews, and `base_url` names project and location",
-            "vertex only: the project, and the service account whose tokens are sent. They are renewed ahead.",
+            "vertex only: the project, and where the tokens come from. They are renewed ahead.",
         ),
         optional(
             "copilot",
@@ -115,12 +115,12 @@ const AZURE_AUTH: &[Choice] = &[
 ];
 
 static AWS: Shape = shape(
-    "An identity of AWS. Without an access key here and without `keys`: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else the profile AWS_PROFILE of the shared credentials file. Instance metadata, single sign-on and assumed roles are not asked.",
+    "An identity of AWS. Without an access key here and without `keys`, the first of: the API key AWS_BEARER_TOKEN_BEDROCK; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; the profile AWS_PROFILE of the shared files (role_arn with source_profile or credential_source, web_identity_token_file, access keys, credential_process); AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN; the container's agent; the instance's metadata (IMDSv2). What expires is renewed ahead. Single sign-on is refused.",
     &[
         optional(
             "region",
             Kind::Text(Text::Name),
-            "AWS_REGION, else AWS_DEFAULT_REGION",
+            "AWS_REGION, else AWS_DEFAULT_REGION, else the profile's region",
             "The region of signatures, and of the runtime's address unless `base_url` is set.",
         ),
         optional(
@@ -139,13 +139,13 @@ static AWS: Shape = shape(
             "session_token",
             Kind::Mapping(&SECRET),
             "the access key needs none",
-            "The token that goes with temporary credentials. Nothing renews them here; a reload reads them again.",
+            "The token that goes with temporary credentials. Nothing renews what is given here; a reload reads it again.",
         ),
     ],
 );
 
 static GCP: Shape = shape(
-    "A project of Google Cloud and a service account. The metadata server and users' own credentials are not asked.",
+    "A project of Google Cloud, and where its tokens come from. Without `service_account` and without `keys`, the first of: the file that GOOGLE_APPLICATION_CREDENTIALS names, gcloud's application default credentials (each a service_account or an authorized_user), the metadata server. Workload identity federation is refused.",
     &[
         required(
             "location",
@@ -155,13 +155,13 @@ static GCP: Shape = shape(
         optional(
             "project",
             Kind::Text(Text::Name),
-            "the service account's own project",
+            "the service account's own project, else GOOGLE_CLOUD_PROJECT",
             "The project that is charged.",
         ),
         optional(
             "service_account",
             Kind::Mapping(&SECRET),
-            "the file that GOOGLE_APPLICATION_CREDENTIALS names, unless there are `keys`",
+            "the usual places, unless there are `keys`",
             "The JSON file of a service account's key, in one piece. Tokens come from its token_uri.",
         ),
     ],
@@ -193,6 +193,18 @@ static COPILOT: Shape = shape(
             Kind::Text(Text::Any),
             Word(preset::COPILOT_INTEGRATION_ID),
             "Sent as Copilot-Integration-Id: the name under which GitHub knows the caller. Set the one that GitHub gave you.",
+        ),
+        defaulted(
+            "intent",
+            Kind::Text(Text::Any),
+            Word(preset::COPILOT_INTENT),
+            "Sent as OpenAI-Intent: what the requests are for, in Copilot's words.",
+        ),
+        defaulted(
+            "api_version",
+            Kind::Text(Text::Any),
+            Word(preset::COPILOT_API_VERSION),
+            "Sent as X-GitHub-Api-Version.",
         ),
     ],
 );

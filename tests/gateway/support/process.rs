@@ -23,9 +23,16 @@ pub struct Process {
 impl Process {
     /// Starts the binary with a configuration. Keys for `server` beside `listen` are given apart.
     pub async fn start(server: &str, rest: &str) -> Process {
+        Process::start_in(server, rest, &[]).await
+    }
+
+    /// The same in an environment with further variables.
+    pub async fn start_in(server: &str, rest: &str, variables: &[(&str, &str)]) -> Process {
         let (addr, admin) = (free_address(), free_address());
         let file = write_config(&config(addr, admin, server, rest));
-        let process = Process::launch(file, addr, admin, &[]);
+        let mut command = command(&["run", "-c", file.to_str().unwrap()]);
+        command.envs(variables.iter().copied());
+        let process = Process::spawn(command, file, addr, admin);
         process.until_accepting(true).await;
         until(|| std::net::TcpStream::connect(admin).is_ok()).await;
         process
@@ -34,7 +41,11 @@ impl Process {
     /// Starts the binary with the file and the addresses of another, and does not wait for anything.
     pub fn launch(file: PathBuf, addr: SocketAddr, admin: SocketAddr, flags: &[&str]) -> Process {
         let arguments = [&["run", "-c", file.to_str().unwrap()], flags].concat();
-        let mut child = command(&arguments)
+        Process::spawn(command(&arguments), file, addr, admin)
+    }
+
+    fn spawn(mut command: Command, file: PathBuf, addr: SocketAddr, admin: SocketAddr) -> Process {
+        let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

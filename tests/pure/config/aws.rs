@@ -1,7 +1,8 @@
 //! What only Bedrock has: an identity of AWS, and where it is found.
 
 use rondo::config::effective;
-use rondo::policy::identity::{Identity, Source};
+use rondo::policy::aws::Source;
+use rondo::policy::identity::Identity;
 use rondo::policy::provider::Provider;
 use serde_json::json;
 
@@ -129,7 +130,8 @@ fn the_region_tells_the_address() {
 #[test]
 fn what_cannot_work_is_refused() {
     // R-C1
-    let env = env();
+    let mut env = env();
+    env.set("AWS_EC2_METADATA_DISABLED", "true");
     let cases = [
         (
             "aws: {}",
@@ -137,7 +139,7 @@ fn what_cannot_work_is_refused() {
         ),
         (
             "aws: { region: r }",
-            "providers.a.aws: no credential: set access_key_id and secret_access_key here, AWS_ACCESS_KEY_ID",
+            "providers.a.aws: no credential: set access_key_id and secret_access_key here, or AWS_ACCESS_KEY_ID",
         ),
         (
             "aws: { region: r, access_key_id: { env: ID } }",

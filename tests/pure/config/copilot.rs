@@ -41,6 +41,7 @@ fn a_token_is_exchanged_and_keys_are_not() {
     assert_eq!(loaded.providers[0].identity, Identity::Keys);
     let headers = json!({
         "editor-version": concat!("rondo/", env!("CARGO_PKG_VERSION")), "copilot-integration-id": "mine",
+        "openai-intent": "conversation-panel", "x-github-api-version": "2025-05-01",
     });
     assert_eq!(effective(&loaded)["providers"]["a"]["headers"], headers);
     assert!(
@@ -70,6 +71,10 @@ fn what_cannot_work_is_refused() {
         (
             format!("adapter: copilot, copilot: {{ {token}, editor_version: \"a b\" }}"),
             "copilot.editor_version: not usable in a header",
+        ),
+        (
+            "adapter: copilot, copilot: { intent: \"a\\nb\" }".to_owned(),
+            "copilot.intent: not usable in a header",
         ),
         (
             "adapter: copilot, copilot: { integration_id: \"\u{e9}\" }".to_owned(),

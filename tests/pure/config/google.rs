@@ -1,7 +1,7 @@
 //! What only Vertex has: a project and a service account.
 
 use rondo::config::effective;
-use rondo::policy::identity::{Grant, Identity};
+use rondo::policy::identity::{Exchange, Grant, Identity};
 use rondo::policy::provider::Provider;
 use serde_json::json;
 
@@ -98,23 +98,143 @@ fn location_and_project_tell_the_address() {
     assert_eq!(keys.identity, Identity::Keys);
 }
 
+fn exchange(settings: &str, env: &FakeEnv) -> Exchange {
+    match provider(settings, env).identity {
+        Identity::Exchanged(exchange) => exchange,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn problems(settings: &str, env: &FakeEnv) -> String {
+    compile_in(&file(settings), env).unwrap_err().to_string()
+}
+
+const USER: &str = r#"{ "type": "authorized_user", "client_id": "id.apps", "client_secret": "d-cret", "refresh_token": "1//me", "quota_project_id": "payer" }"#;
+
 #[test]
-fn the_usual_variable_names_the_file() {
+fn the_chain_goes_from_the_variable_to_gcloud_to_the_metadata_server() {
+    // R-C1
+    let usual = "gcp: { location: l, project: p }";
     let mut env = env();
-    let settings = "gcp: { location: l }";
-    let problems = compile_in(&file(settings), &env).unwrap_err().to_string();
-    assert!(
-        problems.contains(
-            "gcp.service_account: missing, and GOOGLE_APPLICATION_CREDENTIALS is not set"
-        ),
-        "{problems}"
+    env.set("HOME", "/home/me");
+    let metadata = exchange(usual, &env);
+    assert_eq!(metadata.grant, Grant::MetadataServer);
+    assert!(!metadata.endpoint.tls);
+    assert_eq!(
+        (&*metadata.endpoint.authority, &*metadata.endpoint.path),
+        (
+            "metadata.google.internal",
+            "/computeMetadata/v1/instance/service-accounts/default/token"
+        )
     );
-    assert!(!problems.contains("base_url"), "{problems}");
+    env.set("GCE_METADATA_HOST", "127.0.0.1:81");
+    assert_eq!(&*exchange(usual, &env).endpoint.authority, "127.0.0.1:81");
+    env.file(
+        "/home/me/.config/gcloud/application_default_credentials.json",
+        USER,
+    );
+    let user = exchange(usual, &env);
+    assert_eq!(&*user.endpoint.authority, "oauth2.googleapis.com");
+    let Grant::RefreshToken {
+        client_id,
+        refresh_token,
+        ..
+    } = &user.grant
+    else {
+        panic!("{user:?}")
+    };
+    assert_eq!((&**client_id, refresh_token.expose()), ("id.apps", "1//me"));
+    let headers = provider(usual, &env).own_headers;
+    assert_eq!(
+        (headers[0].name, &*headers[0].value),
+        ("x-goog-user-project", "payer")
+    );
+    env.set("CLOUDSDK_CONFIG", "/elsewhere");
+    assert_eq!(exchange(usual, &env).grant, Grant::MetadataServer);
     env.set("GOOGLE_APPLICATION_CREDENTIALS", "/etc/rondo/key.json");
-    assert!(matches!(
-        provider(settings, &env).identity,
-        Identity::Exchanged(_)
-    ));
+    let account = exchange(usual, &env);
+    assert!(
+        matches!(account.grant, Grant::ServiceAccount { .. }),
+        "{account:?}"
+    );
+    assert!(provider(usual, &env).own_headers.is_empty());
+}
+
+#[test]
+fn a_project_comes_from_the_file_the_account_or_the_environment() {
+    let mut env = env();
+    let usual = "gcp: { location: l }";
+    let found = problems(usual, &env);
+    assert!(found.contains("gcp.project: missing"), "{found}");
+    assert!(!found.contains("base_url"), "{found}");
+    env.set("GOOGLE_CLOUD_PROJECT", "of-env");
+    let path = |settings: &str, env: &FakeEnv| provider(settings, env).base.path.to_string();
+    assert_eq!(path(usual, &env), "/v1/projects/of-env/locations/l");
+    env.set("GOOGLE_APPLICATION_CREDENTIALS", "/etc/rondo/key.json");
+    assert_eq!(path(usual, &env), "/v1/projects/own-project/locations/l");
+    let given = "gcp: { location: l, project: given }";
+    assert_eq!(path(given, &env), "/v1/projects/given/locations/l");
+}
+
+#[test]
+fn what_the_chain_finds_and_cannot_use_is_refused() {
+    // R-C1
+    let settings = "gcp: { location: l, project: p }";
+    let cases = [
+        (
+            r#"{ "type": "external_account" }"#,
+            "workload identity federation is not supported",
+        ),
+        (
+            r#"{ "type": "impersonated_service_account" }"#,
+            "its `type` is impersonated_service_account; needed is service_account or authorized_user",
+        ),
+        (
+            r#"{ "type": "authorized_user", "client_id": "x", "client_secret": "d-cret" }"#,
+            "it has no `refresh_token`",
+        ),
+        (
+            r#"{ "type": "authorized_user", "client_id": "x", "client_secret": "d-cret", "refresh_token": "1//me", "token_uri": "http://far.example" }"#,
+            "its `token_uri` is not https",
+        ),
+        ("", "it is not JSON"),
+    ];
+    for (text, wanted) in cases {
+        let mut env = FakeEnv::usual();
+        env.set("GOOGLE_APPLICATION_CREDENTIALS", "/adc.json")
+            .file("/adc.json", text);
+        let found = problems(settings, &env);
+        assert!(found.contains(wanted), "{found}");
+        assert!(
+            !found.contains("d-cret") && !found.contains("1//me"),
+            "{found}"
+        );
+    }
+    let mut env = FakeEnv::usual();
+    env.set("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere.json");
+    assert!(problems(settings, &env).contains("cannot read the file /nowhere.json"));
+    let mut env = FakeEnv::usual();
+    env.set("NO_GCE_CHECK", "true");
+    assert!(problems(settings, &env).contains("keeps the metadata server from being asked"));
+    env.set("NO_GCE_CHECK", "").set("GCE_METADATA_HOST", "a b");
+    assert!(problems(settings, &env).contains("GCE_METADATA_HOST: a URL holds no spaces"));
+}
+
+#[test]
+fn a_user_s_consent_is_never_shown() {
+    let mut env = FakeEnv::usual();
+    env.set("GOOGLE_APPLICATION_CREDENTIALS", "/adc.json")
+        .file("/adc.json", USER);
+    let loaded = compile_in(&file("gcp: { location: l, project: p }"), &env).unwrap();
+    let shown = format!(
+        "{}{:?}",
+        effective(&loaded.snapshot),
+        loaded.snapshot.providers
+    );
+    assert!(
+        !shown.contains("d-cret") && !shown.contains("1//me"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 mod accepted;
 mod aws;
+mod aws_chain;
 mod azure;
 mod copilot;
 mod files;
 mod google;
+mod models;
 mod never;
 mod refused;
 mod refused_routing;
