@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rondo::core::settlement::State;
 use rondo::executor::effect::Note;
 use rondo::mock::{MockServer, Script};
-use rondo::proxy::host::{AttemptExtras, Observer, OperationEnd, OperationFacts, Refusal, Stamp};
+use rondo::proxy::host::{
+    AttemptExtras, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
+};
 
 use crate::support::caller::{Caller, Way};
 use crate::support::client::{Connection, call, chat, chat_body};
@@ -101,6 +103,10 @@ impl Observer for Faulty {
 
     fn refused(&self, refusal: &Refusal) {
         self.inner.refused(refusal);
+    }
+
+    fn token_exchanged(&self, provider: &str, result: Exchanged) {
+        self.inner.token_exchanged(provider, result);
     }
 }
 

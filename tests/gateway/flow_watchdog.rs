@@ -11,7 +11,9 @@ use rondo::core::settlement::{OperationOutcome, State};
 use rondo::executor::effect::Note;
 use rondo::ledger::Record;
 use rondo::ledger::totals::{Open, Totals};
-use rondo::proxy::host::{AttemptExtras, Observer, OperationEnd, OperationFacts, Refusal, Stamp};
+use rondo::proxy::host::{
+    AttemptExtras, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
+};
 
 use crate::support::caller::{Caller, Way};
 use crate::support::client::{Connection, call, chat, chat_body};
@@ -104,6 +106,10 @@ impl Observer for Judge {
 
     fn refused(&self, refusal: &Refusal) {
         self.inner.refused(refusal);
+    }
+
+    fn token_exchanged(&self, provider: &str, result: Exchanged) {
+        self.inner.token_exchanged(provider, result);
     }
 }
 
