@@ -153,12 +153,15 @@ impl Book {
     /// Settles the operation with this id: its record leaves the book and enters the ring. `None` when it was lost.
     pub fn end(&self, id: &Arc<str>, ending: &Ending) -> Option<Arc<Record>> {
         let key = Key::of(id);
-        let slot = self.shard(key)?.open.remove(&key)?;
+        let mut part = self.shard(key)?;
+        let slot = part.open.remove(&key)?;
         let record = Arc::new(slot.open.end(ending));
+        // Before the lock is given back, so that who looks finds it in one of the two.
+        self.ring.push(Arc::clone(&record));
+        drop(part);
         if let Some(outbox) = &self.outbox {
             outbox.push(Piece::Live(Arc::clone(&record)));
         }
-        self.ring.push(Arc::clone(&record));
         Some(record)
     }
 

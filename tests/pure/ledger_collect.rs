@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -256,4 +257,35 @@ fn what_ended_does_not_pile_up_uncollected() {
     let found = records(&book);
     assert_eq!(found.len(), 1);
     assert_eq!(&*found[0].operation.operation_id, "kept");
+}
+
+// Who looks while an operation ends sees it, as open or as settled.
+#[test]
+fn an_operation_that_ends_is_never_out_of_sight() {
+    let (snapshot, book) = (compiled(YAML, None), Book::default());
+    let begun = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=20_000 {
+                let id: Arc<str> = Arc::from("op");
+                book.begin(opening(&snapshot, &id));
+                begun.store(number, Ordering::Release);
+                let _ = book.end(&id, &ENDING);
+            }
+        });
+        loop {
+            let last = begun.load(Ordering::Acquire);
+            let newest = book
+                .recent(1, |_| true)
+                .first()
+                .map_or(0, |record| record.sequence);
+            assert!(
+                newest >= last,
+                "{newest} is the newest that is seen, {last} has begun"
+            );
+            if last == 20_000 {
+                break;
+            }
+        }
+    });
 }
