@@ -200,6 +200,7 @@ fn routing(routing: &Routing) -> Value {
         "fallback_http_statuses": routing.fallback.statuses,
         "max_retries": routing.tries_max.map(|tries| tries.saturating_sub(1)),
         "retry_on_failure_within_ms": routing.fail_within.map(millis),
+        "max_failover_elapsed_ms": routing.failover_within.map(millis),
         "sticky_key_attempts": routing.sticky_tries,
         "on_client_disconnect": match routing.on_client_disconnect {
             OnDisconnect::Abort => "abort",

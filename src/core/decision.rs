@@ -53,8 +53,12 @@ pub struct Facts<'a> {
     pub deadline_passed: bool,
     /// Whether the attempt failed later than the route accepts (R-F4).
     pub slow: bool,
+    /// Whether no other try may start any more (`max_failover_elapsed_ms`).
+    pub failover_over: bool,
     /// Sends left of the operation's budget (R-B1).
     pub sends_left: u32,
+    /// Whether the route's retry budget has an extra send.
+    pub budget_left: bool,
     /// Target attempts left in this round (R-B2).
     pub attempts_left: u32,
     /// Extra tries left for this candidate on its key (R-K1); 0 for every candidate but the first of round 1.
@@ -120,6 +124,10 @@ pub enum Stop {
     Terminal,
     /// It failed later than `retry_on_failure_within_ms`.
     SlowFailure,
+    /// More than `max_failover_elapsed_ms` have passed since the operation began.
+    FailoverElapsed,
+    /// The route's retry budget has no extra send for it.
+    RetryBudget,
     /// A failure other than a certified rejection ends the second round (R-S19).
     SecondRound,
     /// The client left.
@@ -129,6 +137,22 @@ pub enum Stop {
 }
 
 impl Stop {
+    /// Every reason.
+    pub const ALL: [Stop; 12] = [
+        Stop::Committed,
+        Stop::OutputSeen,
+        Stop::Shutdown,
+        Stop::Deadline,
+        Stop::Ambiguous,
+        Stop::Terminal,
+        Stop::SlowFailure,
+        Stop::FailoverElapsed,
+        Stop::RetryBudget,
+        Stop::SecondRound,
+        Stop::ClientGone,
+        Stop::Unexpected,
+    ];
+
     /// The `reason` of records and the access log.
     pub const fn label(self) -> &'static str {
         match self {
@@ -139,6 +163,8 @@ impl Stop {
             Stop::Ambiguous => "ambiguous",
             Stop::Terminal => "terminal",
             Stop::SlowFailure => "slow_failure",
+            Stop::FailoverElapsed => "failover_elapsed",
+            Stop::RetryBudget => "retry_budget",
             Stop::SecondRound => "second_round_failed",
             Stop::ClientGone => "client_gone",
             Stop::Unexpected => "unexpected",
@@ -177,6 +203,9 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     if facts.slow {
         return Decision::Stop(Stop::SlowFailure);
     }
+    if facts.failover_over {
+        return Decision::Stop(Stop::FailoverElapsed);
+    }
     if facts.round == Round::Second && !matches!(report.outcome, Outcome::Rejected(_)) {
         return Decision::Stop(Stop::SecondRound);
     }
@@ -186,16 +215,45 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     if rotates {
         return Decision::NextKey;
     }
-    if let Some(pause) = facts.retry_pause {
-        return Decision::Retry(pause);
+    extra_send(facts)
+}
+
+/// The sends that the route's retry budget is asked for: own retries, sticky tries, and moves after what may have run.
+fn extra_send(facts: &Facts<'_>) -> Decision {
+    let sticks = facts.sticky_left > 0 && deserves_same_target(facts.report);
+    if facts.budget_left {
+        if let Some(pause) = facts.retry_pause {
+            return Decision::Retry(pause);
+        }
+        if sticks {
+            return Decision::SameTarget;
+        }
     }
-    if facts.sticky_left > 0 && deserves_same_target(report) {
-        return Decision::SameTarget;
+    let moves = facts.has_next && facts.attempts_left > 0;
+    if moves && (facts.budget_left || moves_freely(facts.report)) {
+        return Decision::NextTarget;
     }
-    if !facts.has_next || facts.attempts_left == 0 {
-        return Decision::RoundOver;
+    let denied = moves || sticks || facts.retry_pause.is_some();
+    if denied && !facts.budget_left && !matches!(facts.report.outcome, Outcome::Rejected(_)) {
+        return Decision::Stop(Stop::RetryBudget);
     }
-    Decision::NextTarget
+    Decision::RoundOver
+}
+
+/// Whether the move to the next target costs nothing of the retry budget: nobody has run the request, and R-F1 lets it move on always,
+/// within `max_target_attempts`.
+pub fn moves_freely(report: &AttemptReport) -> bool {
+    matches!(report.outcome, Outcome::NotDelivered | Outcome::Rejected(_))
+}
+
+/// Whether such a decision is charged to the route's retry budget.
+pub fn is_charged(decision: Decision, report: &AttemptReport) -> bool {
+    match decision {
+        Decision::SameTarget | Decision::Retry(_) => true,
+        Decision::NextTarget => !moves_freely(report),
+        // Another key of the pool: bounded by its size, and what the last one met was its own.
+        Decision::NextKey | Decision::Accept | Decision::RoundOver | Decision::Stop(_) => false,
+    }
 }
 
 /// Whether such a failure may be followed by another send at all (R-F1, R-F2, R-F7).
@@ -328,6 +386,10 @@ pub struct RoundFacts {
     pub unfinished: bool,
     /// Sends left (R-B1).
     pub sends_left: u32,
+    /// Whether the route's retry budget has an extra send.
+    pub budget_left: bool,
+    /// How long another try may still start; `None` when that is not limited.
+    pub failover_left: Option<Duration>,
     /// From now to the earliest not-before instant.
     pub delay: Duration,
     /// Jitter drawn for it.
@@ -367,10 +429,16 @@ pub fn second_round(facts: &RoundFacts) -> Result<Duration, Suppression> {
     if facts.sends_left == 0 {
         return Err(Suppression::SendBudget);
     }
+    if !facts.budget_left {
+        return Err(Suppression::RetryBudget);
+    }
     if facts.delay > facts.wait_max {
         return Err(Suppression::WaitTooLong);
     }
     let wait = facts.delay.saturating_add(facts.jitter);
+    if facts.failover_left.is_some_and(|left| wait > left) {
+        return Err(Suppression::FailoverElapsed);
+    }
     if wait.saturating_add(ATTEMPT_ALLOWANCE_MIN) > facts.time_left {
         return Err(Suppression::Deadline);
     }

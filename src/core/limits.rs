@@ -40,6 +40,13 @@ pub const KEY_QUOTA_ASIDE: Duration = Duration::from_secs(600);
 pub const KEYS_PER_PROVIDER_MAX: usize = 64;
 /// Targets of one route. The tried set is a bit set of this width.
 pub const TARGETS_PER_ROUTE_MAX: usize = 64;
+/// Extra sends of a route for a hundred of its operations. A fifth: enough for a few bad seconds, and a broken target is met with at most
+/// 1.2 times its traffic.
+pub const RETRY_BUDGET_PERCENT: u64 = 20;
+/// The window of that share, in seconds: long enough to smooth bursts, short enough to follow an outage.
+pub const RETRY_BUDGET_SECONDS: u64 = 10;
+/// Extra sends that every second brings besides: a route with little traffic may retry each of its operations (C23).
+pub const RETRY_BUDGET_FLOOR_PER_SECOND: u64 = 10;
 /// Sends that a configuration may allow one operation.
 pub const SENDS_MAX: u32 = 256;
 /// Operations kept for the admin page.

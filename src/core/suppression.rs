@@ -31,8 +31,12 @@ pub enum Suppression {
     Cleanup,
     /// No send is left.
     SendBudget,
+    /// The route's retry budget is used up.
+    RetryBudget,
     /// The provider's delay is longer than `max_wait_ms`.
     WaitTooLong,
+    /// The wait would end later than `max_failover_elapsed_ms` after the operation's start.
+    FailoverElapsed,
     /// The wait and a minimum attempt do not fit the deadline.
     Deadline,
     /// The route's waiting slots or bytes are taken.
@@ -41,7 +45,7 @@ pub enum Suppression {
 
 impl Suppression {
     /// Every reason, in the order of evaluation: the first that holds is the one given.
-    pub const ALL: [Suppression; 17] = [
+    pub const ALL: [Suppression; 19] = [
         Suppression::Committed,
         Suppression::OutputSeen,
         Suppression::ClientGone,
@@ -56,7 +60,9 @@ impl Suppression {
         Suppression::CallerRetry,
         Suppression::Cleanup,
         Suppression::SendBudget,
+        Suppression::RetryBudget,
         Suppression::WaitTooLong,
+        Suppression::FailoverElapsed,
         Suppression::Deadline,
         Suppression::AdmissionFull,
     ];
@@ -78,7 +84,9 @@ impl Suppression {
             Suppression::CallerRetry => "caller_retry",
             Suppression::Cleanup => "cleanup",
             Suppression::SendBudget => "send_budget",
+            Suppression::RetryBudget => "retry_budget",
             Suppression::WaitTooLong => "wait_too_long",
+            Suppression::FailoverElapsed => "failover_elapsed",
             Suppression::Deadline => "deadline",
             Suppression::AdmissionFull => "admission_full",
         }

@@ -175,6 +175,8 @@ pub enum Note {
     },
     /// The provider's own retries are used up, in number or in time (R-P5). Once for each target.
     RetriesExhausted(Begin),
+    /// The route's retry budget refused an extra send. At most once per operation.
+    RetryBudgetExhausted,
     /// A waiting slot was taken and the wait begun (R-S21).
     WaitBegun,
     /// The wait ended.

@@ -44,6 +44,7 @@ impl Executor {
             cooled: false,
             used_up: false,
             second_round_open: false,
+            budget_noted: false,
         };
         Executor {
             plan,
@@ -110,7 +111,10 @@ impl Executor {
             (phase, Event::DeadlinePassed) => self.on_deadline(phase, now, chance, notes),
             (phase, Event::ClientGone) => self.on_cancel(phase, WaitEnd::ClientGone, now, notes),
             (phase, Event::Dropped) => self.on_cancel(phase, WaitEnd::Dropped, now, notes),
-            (Phase::New, Event::Admitted) => self.advance(now, chance, notes),
+            (Phase::New, Event::Admitted) => {
+                self.plan.route.retry_budget.deposit(now);
+                self.advance(now, chance, notes)
+            }
             (Phase::Selected(open), Event::SendBegun) => self.on_dispatch(open, now, chance, notes),
             (Phase::Selected(open) | Phase::Sending(open), Event::Outcome(report)) => {
                 self.on_outcome(open, report, now, chance, notes)
@@ -134,6 +138,9 @@ impl Executor {
                 drop(permit);
                 self.end_wait(began, now, WaitEnd::Elapsed, notes);
                 self.enter_second_round();
+                if self.plan.failover_is_over(now) {
+                    return self.stop(Stop::FailoverElapsed, now, chance, notes, None);
+                }
                 self.advance(now, chance, notes)
             }
             (phase @ Phase::Pausing { .. }, Event::WaitElapsed) => {
@@ -222,6 +229,9 @@ impl Executor {
             }
         }
         if let Some(reason) = suppression {
+            if reason == Suppression::RetryBudget {
+                self.note_budget_exhausted(notes);
+            }
             notes.push(Note::Suppressed(reason));
         }
         self.conclude(
@@ -268,6 +278,10 @@ impl Executor {
         }
         if self.lasting.draining && self.lasting.sends > 0 {
             return Some(Stop::Shutdown);
+        }
+        let is_first = open.begin.attempt_no == 1 && self.pass.round == Round::First;
+        if !is_first && self.plan.failover_is_over(now) {
+            return Some(Stop::FailoverElapsed);
         }
         let bound_elsewhere = self.plan.binding.is_some() && open.begin.candidate != 0;
         if self.sends_left() == 0 || bound_elsewhere {

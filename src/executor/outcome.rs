@@ -14,7 +14,7 @@ use super::state::Phase;
 use crate::core::chance::Chance;
 use crate::core::class::Class;
 use crate::core::decision::{
-    Decision, Facts, Round, decide, deserves_retry, may_move_on, objection,
+    Decision, Facts, Round, decide, deserves_retry, is_charged, may_move_on, objection,
 };
 use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
@@ -47,12 +47,12 @@ impl Executor {
         let slow_after = self.plan.route.routing.fail_within;
         self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
         self.learn(&begin, &report, now);
-        let ways = Ways {
+        let mut ways = Ways {
             pause: self.provider_retry(&begin, &report, now, chance),
             next_key: self.next_key(begin.candidate, now),
             next: self.next_free(now),
         };
-        let decision = decide(&self.facts(&begin, &report, &ways, now));
+        let decision = self.decide(&begin, &report, &mut ways, now, notes);
         if decision == Decision::Accept {
             return self.accept(open, report, notes);
         }
@@ -70,6 +70,37 @@ impl Executor {
             self.note_retries_exhausted(&begin, notes);
         }
         self.follow(decision, ways, (begin, &report), now, chance, notes)
+    }
+
+    /// Asks, and pays for what the retry budget is charged with. What it refuses is asked again without it: another way may be free.
+    fn decide(
+        &mut self,
+        begin: &Begin,
+        report: &AttemptReport,
+        ways: &mut Ways,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Decision {
+        let facts = self.facts(begin, report, ways, now);
+        let decision = decide(&facts);
+        if !is_charged(decision, report) || self.plan.route.retry_budget.charge(now) {
+            return decision;
+        }
+        let without = Facts {
+            budget_left: false,
+            ..facts
+        };
+        let decision = decide(&without);
+        ways.pause = None;
+        self.note_budget_exhausted(notes);
+        decision
+    }
+
+    /// Notes once that the route's retry budget refused something.
+    pub(super) fn note_budget_exhausted(&mut self, notes: &mut Vec<Note>) {
+        if !std::mem::replace(&mut self.lasting.budget_noted, true) {
+            notes.push(Note::RetryBudgetExhausted);
+        }
     }
 
     /// Does what was decided, by the ways that were known then: others change what is known at any moment.
@@ -176,7 +207,10 @@ impl Executor {
             draining: self.lasting.draining,
             deadline_passed: now >= self.plan.deadline,
             slow: self.lasting.slow,
+            failover_over: self.plan.failover_is_over(now),
             sends_left: self.sends_left(),
+            // Asked for by who decides, when the answer costs something.
+            budget_left: true,
             attempts_left: routing.attempts_max.saturating_sub(self.pass.attempts),
             sticky_left: if unfit {
                 0

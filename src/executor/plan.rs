@@ -1,6 +1,7 @@
 //! What is fixed for one operation before it begins.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::core::time::MonoTime;
 use crate::policy::route::{Route, Target};
@@ -19,6 +20,8 @@ pub struct Plan {
     pub caller_retry: bool,
     /// Whether the caller owns the retries of every candidate (R-P1).
     pub caller_owns_retries: bool,
+    /// When the operation began: when its request header was complete.
+    pub began: MonoTime,
     /// The absolute deadline (R-B4).
     pub deadline: MonoTime,
     /// Bytes of the held body.
@@ -30,6 +33,18 @@ impl Plan {
     pub fn target(&self, candidate: usize) -> Option<(usize, &Target)> {
         let position = *self.candidates.get(candidate)?;
         Some((position, self.route.targets.get(position)?))
+    }
+
+    /// How long a try other than the first may still start; `None` when that is not limited.
+    pub fn failover_left(&self, now: MonoTime) -> Option<Duration> {
+        let within = self.route.routing.failover_within?;
+        Some(self.began.after(within).since(now))
+    }
+
+    /// Whether it is too late for another try.
+    pub fn failover_is_over(&self, now: MonoTime) -> bool {
+        let within = self.route.routing.failover_within;
+        within.is_some_and(|within| now > self.began.after(within))
     }
 
     /// How many candidates the operation may move over: all, or the first alone (R-F6, R-F8).

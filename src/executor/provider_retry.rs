@@ -52,7 +52,10 @@ impl Executor {
             .since(now)
             .checked_sub(ATTEMPT_ALLOWANCE_MIN)?;
         let by_rules = so_far.first_failure.after(rules.elapsed_max);
-        let longest = by_deadline.min(by_rules.checked_since(now)?);
+        let by_failover = self.plan.failover_left(now).unwrap_or(Duration::MAX);
+        let longest = by_deadline
+            .min(by_rules.checked_since(now)?)
+            .min(by_failover);
         // What others have learned of the key counts as much as what this answer says.
         let cools = self.shared_not_before(begin, now).map(|at| at.since(now));
         let pause = pause(&rules, &so_far, report.pushback.max(cools), longest, chance)?;
@@ -152,6 +155,9 @@ impl Executor {
         }
         self.end_pause(began, now);
         drop(permit);
+        if self.plan.failover_is_over(now) {
+            return self.stop(Stop::FailoverElapsed, now, chance, notes, None);
+        }
         if self.shared_not_before(&failed, now).is_none() {
             let Begin {
                 candidate,

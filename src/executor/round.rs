@@ -242,6 +242,8 @@ impl Executor {
             caller_retry: self.plan.caller_retry,
             unfinished: matches!(self.phase, Phase::Selected(_) | Phase::Sending(_)),
             sends_left: self.sends_left(),
+            budget_left: self.plan.route.retry_budget.has_room(now),
+            failover_left: self.plan.failover_left(now),
             delay,
             jitter: backoff::jitter(delay, chance),
             wait_max: routing.exhaustion.map(|e| e.wait_max).unwrap_or_default(),
@@ -278,6 +280,10 @@ impl Executor {
         let wait = second_round(&self.round_facts(now, chance))?;
         let permit = self.plan.route.waiters.enter(self.plan.held_bytes);
         let permit = permit.ok_or(Suppression::AdmissionFull)?;
+        // Charged when it is scheduled: what sleeps is an extra send to come (C22).
+        if !self.plan.route.retry_budget.charge(now) {
+            return Err(Suppression::RetryBudget);
+        }
         let until = now.after(wait);
         notes.push(Note::WaitBegun);
         self.phase = Phase::Waiting {

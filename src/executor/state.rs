@@ -108,6 +108,8 @@ pub(super) struct Lasting {
     pub cooled: bool,
     /// Whether a candidate was passed over because the quota of its keys is used up.
     pub used_up: bool,
+    /// Whether it was noted that the route's retry budget refused something.
+    pub budget_noted: bool,
     /// Whether a second round has begun and its end is not noted.
     pub second_round_open: bool,
 }

@@ -182,6 +182,7 @@ impl OpenOperation {
             | Note::RouteExhausted
             | Note::RetryScheduled { .. }
             | Note::RetriesExhausted(_)
+            | Note::RetryBudgetExhausted
             | Note::Unexpected(_) => None,
         }
     }

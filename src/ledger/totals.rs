@@ -103,6 +103,7 @@ impl Totals {
             | Note::Failover { .. }
             | Note::RetryScheduled { .. }
             | Note::RetriesExhausted(_)
+            | Note::RetryBudgetExhausted
             | Note::Unexpected(_) => {}
         }
     }

@@ -8,6 +8,7 @@ pub mod buffered;
 pub mod cooldown;
 pub mod identity;
 pub mod provider;
+pub mod retry_budget;
 pub mod route;
 pub mod routing;
 pub mod secret;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::admission::Waiters;
 use super::cooldown::{Cooldown, KeyAside};
 use super::provider::{Ownership, RetryRules};
+use super::retry_budget::RetryBudget;
 use super::routing::Routing;
 
 /// One route of the snapshot.
@@ -23,6 +24,8 @@ pub struct Route {
     pub deadline: Duration,
     /// The sleepers of this route. Shared with the snapshots before and after.
     pub waiters: Arc<Waiters>,
+    /// Its extra sends. Shared with the snapshots before and after.
+    pub retry_budget: Arc<RetryBudget>,
 }
 
 /// `gpt-4o` or `gpt-4o-mini*`.

@@ -21,6 +21,8 @@ pub struct Routing {
     pub tries_max: Option<u32>,
     /// A failure later than this after its attempt's start is returned at once (R-F4).
     pub fail_within: Option<Duration>,
+    /// No try but the first starts later than this after the operation's start.
+    pub failover_within: Option<Duration>,
     /// Total tries of the first candidate on its key (R-K1), at least 1.
     pub sticky_tries: u32,
     /// What happens upstream when the client leaves a committed answer.

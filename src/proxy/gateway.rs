@@ -181,6 +181,7 @@ impl Gateway {
             binding: planning::binding(&scan, &model, |name| headers.contains_key(name)),
             caller_retry: caller_retry(|name| value(headers, name)),
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
+            began: who.started.mono,
             deadline: deadline(&route, headers, who.started),
             held_bytes: u64::try_from(held.bytes.len()).unwrap_or(u64::MAX),
             route: Arc::clone(&route),

@@ -38,6 +38,8 @@ pub(super) struct Families {
     pub waiting: IntGaugeVec,
     pub exhaustions: IntCounterVec,
     pub provider_retries: IntCounterVec,
+    pub stops: IntCounterVec,
+    pub retry_budget_exhausted: IntCounterVec,
     pub duration: HistogramVec,
     pub first_byte: HistogramVec,
     pub overhead: HistogramVec,
@@ -163,6 +165,18 @@ impl Families {
                 "rondo_provider_retries_total",
                 "Tries derived on the same target, by status of the failure before.",
                 &["route", "target", "status"],
+            )?,
+            stops: counters(
+                &r,
+                "rondo_stops_total",
+                "Operations that ended with candidates left, by reason.",
+                &["route", "reason"],
+            )?,
+            retry_budget_exhausted: counters(
+                &r,
+                "rondo_retry_budget_exhausted_total",
+                "Operations to which the route's retry budget refused an extra send.",
+                &["route"],
             )?,
             duration: histogram(
                 &r,

@@ -13,7 +13,7 @@ use prometheus::{Histogram, IntCounter};
 use super::labels::{self, APIS, DECISIONS, DELIVERIES, ENDS, ROUNDS};
 use super::metrics::Families;
 use crate::core::api::Api;
-use crate::core::decision::{Decision, Round};
+use crate::core::decision::{Decision, Round, Stop};
 use crate::core::settlement::OperationOutcome;
 use crate::core::suppression::Suppression;
 use crate::executor::effect::{AttemptSettled, SecondRoundEnd, WaitEnd};
@@ -32,6 +32,7 @@ pub(super) struct RouteSeries {
     targets: Vec<TargetSeries>,
     requests: Cells<RequestKey>,
     failovers: Cells<FailoverKey>,
+    stops: Cells<Stop>,
     timings: [OnceLock<Timings>; APIS],
     exhaustion: Option<ExhaustionSeries>,
 }
@@ -46,6 +47,7 @@ struct ExhaustionSeries {
     wait_seconds: Histogram,
     ends: [IntCounter; ENDS.len()],
     suppressions: [IntCounter; Suppression::ALL.len()],
+    retry_budget_exhausted: IntCounter,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,7 @@ impl RouteSeries {
                 .collect(),
             requests: Cells::new(),
             failovers: Cells::new(),
+            stops: Cells::new(),
             timings: std::array::from_fn(|_| OnceLock::new()),
             exhaustion: Some(ExhaustionSeries::new(families, &route.name)),
         }
@@ -139,6 +142,7 @@ impl RouteSeries {
             targets: Vec::new(),
             requests: Cells::new(),
             failovers: Cells::new(),
+            stops: Cells::new(),
             timings: std::array::from_fn(|_| OnceLock::new()),
             exhaustion: None,
         }
@@ -235,6 +239,19 @@ impl RouteSeries {
         });
     }
 
+    pub(super) fn stopped(&self, stop: Stop) {
+        self.stops.count(stop, || {
+            let values = [&*self.name, stop.label()];
+            self.families.stops.with_label_values(&values)
+        });
+    }
+
+    pub(super) fn retry_budget_exhausted(&self) {
+        if let Some(series) = &self.exhaustion {
+            series.retry_budget_exhausted.inc();
+        }
+    }
+
     /// Waits and admissions are one fact here: the slot is taken in the step that begins the wait.
     pub(super) fn wait_begun(&self) {
         if let Some(series) = &self.exhaustion {
@@ -311,6 +328,7 @@ impl ExhaustionSeries {
                 let values = [route, reason.label()];
                 families.suppressions.with_label_values(&values)
             }),
+            retry_budget_exhausted: families.retry_budget_exhausted.with_label_values(&one),
         }
     }
 }

@@ -78,10 +78,13 @@ impl Observer for Telemetry {
 impl Telemetry {
     fn count(&self, series: &RouteSeries, note: &Note) {
         match note {
-            Note::AttemptOpened(_)
-            | Note::OperationSettled(_)
-            | Note::RetryScheduled { .. }
-            | Note::RetriesExhausted(_) => {}
+            Note::OperationSettled(settled) => {
+                if let Some(stop) = settled.stop {
+                    series.stopped(stop);
+                }
+            }
+            Note::RetryBudgetExhausted => series.retry_budget_exhausted(),
+            Note::AttemptOpened(_) | Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {}
             Note::SendDispatched(begin) => series.sent(begin.target, begin.round),
             Note::AttemptSettled(settled) => series.attempt_settled(settled),
             Note::Skipped { target, round } => series.skipped(*target, *round),
@@ -142,6 +145,7 @@ fn log_note(facts: &OperationFacts, note: &Note) {
         | Note::WaitEnded { .. }
         | Note::SecondRoundEnded(_)
         | Note::Suppressed(_)
+        | Note::RetryBudgetExhausted
         | Note::OperationSettled(_) => {}
     }
 }

@@ -128,6 +128,7 @@ impl World {
         self.telemetry.operation_started(&facts);
         let executor = Executor::new(Plan {
             candidates: (0..route.targets.len()).collect(),
+            began: started.mono,
             deadline: started.mono.after(route.deadline),
             route,
             binding: None,

@@ -29,6 +29,7 @@ use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::BufferedBytes;
 use rondo::policy::cooldown::Cooldown;
 use rondo::policy::provider::Ownership;
+use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Fallback, Mode, OnDisconnect, Routing};
 
@@ -221,6 +222,7 @@ fn plan() -> Plan {
         fallback: Fallback::default(),
         tries_max: None,
         fail_within: None,
+        failover_within: None,
         sticky_tries: 1,
         on_client_disconnect: OnDisconnect::Abort,
         cooldown_max: Duration::ZERO,
@@ -232,6 +234,7 @@ fn plan() -> Plan {
         routing,
         deadline: Duration::from_secs(1),
         waiters: Arc::new(Waiters::new(1, 1)),
+        retry_budget: Arc::default(),
     };
     Plan {
         route: Arc::new(route),
@@ -239,6 +242,7 @@ fn plan() -> Plan {
         binding: None,
         caller_retry: false,
         caller_owns_retries: true,
+        began: at(0),
         deadline: at(1_000_000),
         held_bytes: 0,
     }
@@ -332,5 +336,23 @@ fn the_end_of_the_process_and_a_completion_leave_one_record() {
             _ => false,
         };
         assert!(fits, "{attempts:?} {told:?}");
+    });
+}
+
+// C22: two that race for the last extra send are never both given it, and what was refused is not counted.
+#[test]
+fn the_retry_budget_is_never_passed() {
+    loom::model(|| {
+        // A tenth of ten operations: one extra send.
+        let budget = Arc::new(RetryBudget::new(10, 0));
+        (0..10).for_each(|_| budget.deposit(at(5)));
+        let other = {
+            let budget = Arc::clone(&budget);
+            thread::spawn(move || budget.charge(at(5)))
+        };
+        let here = budget.charge(at(5));
+        let there = other.join().unwrap();
+        assert!(!(here && there), "one extra send was given twice");
+        assert_eq!(budget.charged(at(5)), u64::from(here) + u64::from(there));
     });
 }

@@ -141,6 +141,7 @@ fn the_first_question_that_holds_decides() {
         deadline_passed: true,
         draining: true,
         slow: true,
+        failover_over: true,
         round: Round::Second,
         sends_left: 0,
         ..plain(&moving, &fallback)
@@ -173,10 +174,15 @@ fn the_first_question_that_holds_decides() {
         slow: false,
         ..serving
     };
-    assert_eq!(decided(quick), Decision::Stop(Stop::SecondRound));
+    assert_eq!(decided(quick), Decision::Stop(Stop::FailoverElapsed));
+    let timely = Facts {
+        failover_over: false,
+        ..quick
+    };
+    assert_eq!(decided(timely), Decision::Stop(Stop::SecondRound));
     let first = Facts {
         round: Round::First,
-        ..quick
+        ..timely
     };
     assert_eq!(decided(first), Decision::RoundOver);
     let funded = Facts {
@@ -184,6 +190,11 @@ fn the_first_question_that_holds_decides() {
         ..first
     };
     assert_eq!(decided(funded), Decision::SameTarget);
+    let poor = Facts {
+        budget_left: false,
+        ..funded
+    };
+    assert_eq!(decided(poor), Decision::Stop(Stop::RetryBudget));
     assert_eq!(
         decided(Facts {
             sticky_left: 0,
@@ -207,7 +218,9 @@ fn plain<'a>(report: &'a AttemptReport, fallback: &'a Fallback) -> Facts<'a> {
         draining: false,
         deadline_passed: false,
         slow: false,
+        failover_over: false,
         sends_left: 5,
+        budget_left: true,
         attempts_left: 5,
         sticky_left: 1,
         has_next: true,

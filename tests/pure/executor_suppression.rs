@@ -373,6 +373,8 @@ fn permitted() -> RoundFacts {
         caller_retry: false,
         unfinished: false,
         sends_left: 1,
+        budget_left: true,
+        failover_left: None,
         delay: ms(100),
         jitter: ms(10),
         wait_max: ms(2000),
@@ -395,6 +397,8 @@ fn make(facts: &mut RoundFacts, reason: Suppression) {
         Suppression::CallerRetry => facts.caller_retry = true,
         Suppression::Cleanup => facts.unfinished = true,
         Suppression::SendBudget => facts.sends_left = 0,
+        Suppression::RetryBudget => facts.budget_left = false,
+        Suppression::FailoverElapsed => facts.failover_left = Some(ms(109)),
         Suppression::WaitTooLong => facts.wait_max = ms(99),
         Suppression::Deadline => facts.time_left = ms(359),
         Suppression::ClientGone | Suppression::AdmissionFull => {}

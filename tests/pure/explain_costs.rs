@@ -68,6 +68,7 @@ fn play(snapshot: &Snapshot, kinds: &[usize], binding: Option<&'static str>) -> 
         binding,
         caller_retry: false,
         caller_owns_retries: true,
+        began: MonoTime::ZERO,
         deadline: MonoTime::ZERO.after(route.deadline),
         held_bytes: 0,
         route: Arc::clone(route),

@@ -98,6 +98,7 @@ impl World {
             binding: None,
             caller_retry: false,
             caller_owns_retries: true,
+            began: at(0).mono,
             deadline: at(600_000_000).mono,
             held_bytes: 10,
         });

@@ -322,6 +322,19 @@ fn neighbours(base: &Spec) -> Vec<Spec> {
             wait_max: 200,
             ..base.clone()
         },
+        Spec {
+            failover_within: Some(30),
+            ..base.clone()
+        },
+        Spec {
+            failover_within: Some(400),
+            ..base.clone()
+        },
+        Spec {
+            budget: (0, 0),
+            sticky_tries: 2,
+            ..base.clone()
+        },
         base,
     ]
 }

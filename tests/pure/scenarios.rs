@@ -293,6 +293,7 @@ impl Scenario {
             binding: bound,
             caller_retry: header("x-stainless-retry-count").is_some_and(|count| count > 0),
             caller_owns_retries: planning::caller_owns_retries(snapshot, route),
+            began,
             deadline: began.after(deadline),
             held_bytes: 100,
         }

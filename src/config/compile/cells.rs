@@ -1,4 +1,4 @@
-//! Counters that outlive a snapshot: cooldowns of (provider, key, model) and the waiting rooms of routes.
+//! Counters that outlive a snapshot: cooldowns of (provider, key, model), the waiting rooms and retry budgets of routes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::policy::admission::Waiters;
 use crate::policy::cooldown::{Cooldown, KeyAside};
 use crate::policy::provider::Provider;
+use crate::policy::retry_budget::RetryBudget;
 use crate::policy::route::{Target, TargetKey};
 use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
@@ -34,6 +35,7 @@ pub(super) struct Cells {
     /// With the secret that was set aside: another one under the same name has done nothing yet.
     asides: HashMap<ProviderKey, (Option<Secret>, Arc<KeyAside>)>,
     waiters: HashMap<String, Arc<Waiters>>,
+    budgets: HashMap<String, Arc<RetryBudget>>,
 }
 
 impl Cells {
@@ -42,6 +44,7 @@ impl Cells {
             cooldowns: HashMap::new(),
             asides: HashMap::new(),
             waiters: HashMap::new(),
+            budgets: HashMap::new(),
         };
         let Some(previous) = previous else {
             return cells;
@@ -49,6 +52,8 @@ impl Cells {
         for route in &previous.routes {
             let waiters = Arc::clone(&route.waiters);
             cells.waiters.insert(route.name.to_string(), waiters);
+            let budget = Arc::clone(&route.retry_budget);
+            cells.budgets.insert(route.name.to_string(), budget);
             for target in &route.targets {
                 let Some(provider) = previous.provider(target.provider) else {
                     continue;
@@ -68,6 +73,10 @@ impl Cells {
     pub fn waiters(&mut self, route: &str) -> Arc<Waiters> {
         let cell = self.waiters.entry(route.to_owned()).or_default();
         Arc::clone(cell)
+    }
+
+    pub fn retry_budget(&mut self, route: &str) -> Arc<RetryBudget> {
+        Arc::clone(self.budgets.entry(route.to_owned()).or_default())
     }
 
     /// The pool of a target of this provider.

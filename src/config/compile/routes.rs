@@ -74,6 +74,7 @@ impl Compiler<'_> {
             routing,
             deadline: map.millis("deadline_ms"),
             waiters: cells.waiters(name),
+            retry_budget: cells.retry_budget(name),
             targets,
         }
     }

@@ -44,6 +44,9 @@ impl Compiler<'_> {
             fail_within: map
                 .given_number("retry_on_failure_within_ms")
                 .map(Duration::from_millis),
+            failover_within: map
+                .given_number("max_failover_elapsed_ms")
+                .map(Duration::from_millis),
             sticky_tries,
             on_client_disconnect: match map.text("on_client_disconnect") {
                 Some("drain") => OnDisconnect::Drain,
@@ -74,7 +77,11 @@ impl Compiler<'_> {
         if mode == Mode::PriorityFailover {
             return;
         }
-        for key in ["max_retries", "retry_on_failure_within_ms"] {
+        for key in [
+            "max_retries",
+            "retry_on_failure_within_ms",
+            "max_failover_elapsed_ms",
+        ] {
             if map.has(key) {
                 let message = format!(
                     "needs failover, and the mode of this route is {}{}; remove this, or set `mode: priority_failover`",

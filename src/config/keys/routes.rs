@@ -117,6 +117,12 @@ static ROUTING: Shape = shape(
             "failures move on however late they come",
             "A failure later than this after its attempt began is returned at once. Needs failover.",
         ),
+        optional(
+            "max_failover_elapsed_ms",
+            millis(1),
+            "tries begin until the deadline",
+            "Once so much time has passed since the operation began, no other try begins; one in flight goes on. Needs failover.",
+        ),
         defaulted(
             "sticky_key_attempts",
             number(0, 10, ""),

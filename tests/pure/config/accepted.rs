@@ -79,6 +79,7 @@ fn routing_has_its_defaults_by_the_number_of_targets() {
         },
         tries_max: None,
         fail_within: None,
+        failover_within: None,
         sticky_tries: 2,
         on_client_disconnect: OnDisconnect::Abort,
         cooldown_max: Duration::from_secs(60),

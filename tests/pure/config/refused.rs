@@ -123,7 +123,7 @@ fn unknown_and_duplicate_keys_are_refused() {
     refused(
         &with_routing("max_rounds: 1"),
         &[
-            "rondo.yaml:15:7: routes[0].routing.max_rounds: unknown key; allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, sticky_key_attempts, on_client_disconnect, cooldown",
+            "rondo.yaml:15:7: routes[0].routing.max_rounds: unknown key; allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, max_failover_elapsed_ms, sticky_key_attempts, on_client_disconnect, cooldown",
         ],
     );
     refused(
@@ -159,7 +159,7 @@ routes:
             "rondo.yaml:6:14: routes[0].models[0]: `*` stands at the end only, and once",
             "rondo.yaml:7:18: routes[0].deadline_ms: 0 is out of range; allowed is 1 to 86400000",
             "rondo.yaml:8:36: routes[0].targets[0].provider: no provider is called c; there are: a",
-            "rondo.yaml:9:16: routes[0].routing.max_rtries: unknown key; did you mean `max_retries`? Allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, sticky_key_attempts, on_client_disconnect, cooldown",
+            "rondo.yaml:9:16: routes[0].routing.max_rtries: unknown key; did you mean `max_retries`? Allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, max_failover_elapsed_ms, sticky_key_attempts, on_client_disconnect, cooldown",
         ],
     );
 }

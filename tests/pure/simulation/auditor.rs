@@ -13,6 +13,7 @@ macro_rules! require {
 
 mod answers;
 mod attempts;
+mod budget;
 mod keys;
 mod retries;
 mod rounds;
@@ -293,8 +294,8 @@ impl Auditor {
                 self.committed_at.get_or_insert(self.now);
             }
             Event::Outcome(report) => self.take_report(report, cooling),
-            Event::Admitted
-            | Event::SendBegun
+            Event::Admitted => self.deposit(cooling),
+            Event::SendBegun
             | Event::WaitElapsed
             | Event::DeadlinePassed
             | Event::StreamEnded(_) => {}
@@ -352,6 +353,7 @@ impl Auditor {
                 self.on_retry_scheduled(*failed, *pause, cooling);
             }
             Note::RetriesExhausted(last) => self.on_retries_exhausted(*last),
+            Note::RetryBudgetExhausted => self.on_budget_exhausted(cooling),
             Note::WaitBegun => {
                 require!(self, !self.has_wait, "R-B3: a second wait");
                 self.has_wait = true;

@@ -27,6 +27,7 @@ pub struct Tally {
     pub retries: u64,
     pub retries_exhausted: u64,
     pub next_keys: u64,
+    pub budgets_exhausted: u64,
     pub suppressed: BTreeMap<&'static str, u64>,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub reasons: BTreeMap<&'static str, u64>,
@@ -51,6 +52,7 @@ impl Tally {
         self.retries += other.retries;
         self.retries_exhausted += other.retries_exhausted;
         self.next_keys += other.next_keys;
+        self.budgets_exhausted += other.budgets_exhausted;
         self.most_waiting = self.most_waiting.max(other.most_waiting);
         for (from, to) in [
             (&other.suppressed, &mut self.suppressed),
@@ -74,6 +76,7 @@ impl Tally {
                 }
                 Note::RetryScheduled { .. } => self.retries += 1,
                 Note::RetriesExhausted(_) => self.retries_exhausted += 1,
+                Note::RetryBudgetExhausted => self.budgets_exhausted += 1,
                 Note::WaitBegun => {
                     self.waits += 1;
                     self.admissions += 1;
@@ -132,6 +135,8 @@ impl Tally {
             "state_bound",
             "caller_retry",
             "send_budget",
+            "retry_budget",
+            "failover_elapsed",
             "wait_too_long",
             "deadline",
             "admission_full",
@@ -156,6 +161,7 @@ impl Tally {
                 && self.other_ends_of_round_2 > 0
         );
         assert!(self.retries > 0 && self.retries_exhausted > 0 && self.next_keys > 0);
+        assert!(self.budgets_exhausted > 0);
         assert!(self.waits_cut_short > 0 && self.refused_before_reading > 0);
     }
 }

@@ -15,6 +15,7 @@ use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::{BufferedBytes, Reservation};
 use rondo::policy::cooldown::KeyAside;
 use rondo::policy::provider::RetryRules;
+use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, TargetKey};
 use rondo::policy::routing::{Fallback, Mode};
 
@@ -59,6 +60,7 @@ struct Lane {
     route: Arc<Route>,
     upstreams: Vec<usize>,
     waiters: Arc<Waiters>,
+    retry_budget: Arc<RetryBudget>,
 }
 
 /// One world.
@@ -423,15 +425,25 @@ impl Lane {
         let spec = Spec {
             slots_max,
             bytes_max,
+            budget: (
+                *[5, 20].choose(rng).unwrap(),
+                *[0, 1, 10].choose(rng).unwrap(),
+            ),
             ..any_spec(rng, count)
         };
+        let retry_budget = spec.retry_budget();
         let pools = upstreams.iter().map(|index| all[*index].clone());
-        let route = spec.build_with(pools.collect(), Arc::clone(&waiters));
+        let route = spec.build_with(
+            pools.collect(),
+            Arc::clone(&waiters),
+            Arc::clone(&retry_budget),
+        );
         Lane {
             spec,
             route,
             upstreams,
             waiters,
+            retry_budget,
         }
     }
 
@@ -452,9 +464,11 @@ impl Lane {
 
     fn rebuild(&mut self, all: &[Vec<TargetKey>]) {
         let pools = self.upstreams.iter().map(|index| all[*index].clone());
-        self.route = self
-            .spec
-            .build_with(pools.collect(), Arc::clone(&self.waiters));
+        self.route = self.spec.build_with(
+            pools.collect(),
+            Arc::clone(&self.waiters),
+            Arc::clone(&self.retry_budget),
+        );
     }
 }
 
@@ -483,6 +497,7 @@ fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
         },
         tries_max: (rng.random_range(0..4) == 0).then(|| rng.random_range(1..=4)),
         fail_within: (rng.random_range(0..4) == 0).then(|| rng.random_range(100..3_000)),
+        failover_within: (rng.random_range(0..4) == 0).then(|| rng.random_range(50..3_000)),
         sticky_tries: rng.random_range(1..=3),
         cooldown_max: *[0, 1_000, 60_000].choose(rng).unwrap(),
         deadline: *[1_000, 8_000, 60_000].choose(rng).unwrap(),

@@ -18,7 +18,7 @@
 //!
 //! What is expected is a list of words: `1:T1` a send in round 1, `1:T1+1` its first sticky try or own retry, `1:T1k2` the
 //! same with the second key, `pause` the sleep before an own retry, `spent` the end of own retries, `skip:T2` passed over while cooling,
-//! `wait`, `-reason` a suppression, and the end: `ok`, a status, `throttled(reason)`, `unreachable`, `ambiguous`, `timed_out`,
+//! `no_budget` refused by the route's retry budget, `wait`, `-reason` a suppression, and the end: `ok`, a status, `throttled(reason)`, `unreachable`, `ambiguous`, `timed_out`,
 //! `deadline`, `no_candidate`, `shutting_down`, `cancelled`.
 
 use std::collections::BTreeMap;
@@ -363,6 +363,7 @@ impl Story {
                 self.pauses.push(*pause);
             }
             Note::RetriesExhausted(_) => self.words.push("spent".into()),
+            Note::RetryBudgetExhausted => self.words.push("no_budget".into()),
             Note::AttemptOpened(_)
             | Note::Failover { .. }
             | Note::WaitEnded { .. }

@@ -7,6 +7,7 @@ use rondo::core::time::MonoTime;
 use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
 use rondo::policy::provider::{Ownership, RetryRules};
+use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
 
@@ -24,7 +25,10 @@ pub struct Spec {
     pub fallback: Fallback,
     pub tries_max: Option<u32>,
     pub fail_within: Option<u64>,
+    pub failover_within: Option<u64>,
     pub sticky_tries: u32,
+    /// Percent and floor a second of the route's retry budget.
+    pub budget: (u64, u64),
     pub cooldown_max: u64,
     pub deadline: u64,
     pub bound: bool,
@@ -56,7 +60,9 @@ pub fn route(targets: usize) -> Spec {
         },
         tries_max: None,
         fail_within: None,
+        failover_within: None,
         sticky_tries: 1,
+        budget: (20, 10),
         cooldown_max: 60_000,
         deadline: 120_000,
         bound: false,
@@ -107,6 +113,7 @@ impl Spec {
             fallback: self.fallback.clone(),
             tries_max: self.tries_max,
             fail_within: self.fail_within.map(ms),
+            failover_within: self.failover_within.map(ms),
             sticky_tries: self.sticky_tries,
             on_client_disconnect: OnDisconnect::Abort,
             cooldown_max: ms(self.cooldown_max),
@@ -147,11 +154,21 @@ impl Spec {
     pub fn build(&self) -> Arc<Route> {
         let pools = (0..self.targets).map(|_| Spec::pool(self.keys)).collect();
         let waiters = Arc::new(Waiters::new(self.slots_max, self.bytes_max));
-        self.build_with(pools, waiters)
+        self.build_with(pools, waiters, self.retry_budget())
+    }
+
+    pub fn retry_budget(&self) -> Arc<RetryBudget> {
+        let (percent, floor) = self.budget;
+        Arc::new(RetryBudget::new(percent, floor))
     }
 
     /// The route over counters that outlive it, as a reload keeps them.
-    pub fn build_with(&self, pools: Vec<Vec<TargetKey>>, waiters: Arc<Waiters>) -> Arc<Route> {
+    pub fn build_with(
+        &self,
+        pools: Vec<Vec<TargetKey>>,
+        waiters: Arc<Waiters>,
+        retry_budget: Arc<RetryBudget>,
+    ) -> Arc<Route> {
         let target = |(index, keys): (usize, Vec<TargetKey>)| Target {
             name: format!("T{}", index + 1).into(),
             provider: index,
@@ -171,6 +188,7 @@ impl Spec {
             routing: self.routing(),
             deadline: ms(self.deadline),
             waiters,
+            retry_budget,
         })
     }
 
@@ -182,6 +200,7 @@ impl Spec {
             caller_retry: self.caller_retry,
             caller_owns_retries: self.caller_owns_retries
                 && !(0..route.targets.len()).any(|target| self.is_internal(target)),
+            began,
             deadline: began.after(ms(self.deadline)),
             held_bytes: self.held_bytes,
         }

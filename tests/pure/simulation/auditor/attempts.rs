@@ -34,6 +34,7 @@ impl Auditor {
             "R-B8: an attempt was begun after an answer"
         );
         self.attempts += 1;
+        self.check_timely();
         require!(
             self,
             begin.attempt_no == self.attempts,
@@ -66,6 +67,9 @@ impl Auditor {
                 unfit.is_none(),
                 "R-S12, R-S16: a key was begun that is {unfit:?}"
             );
+        }
+        if !self.paused_before && !next_key {
+            self.charge_for(begin, cooling);
         }
         if own_retry {
             // What allowed it was checked when the pause began.
@@ -258,6 +262,7 @@ impl Auditor {
             self.now < self.plan.deadline,
             "R-B4: a send after the deadline"
         );
+        self.check_timely();
         require!(
             self,
             !self.draining || self.sends == 0,

@@ -1,5 +1,6 @@
 //! Pools of keys: which may be used, what sets one aside, when the next one's turn is (R-S12, R-F8, C13).
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use rondo::core::time::MonoTime;
 use rondo::executor::effect::Begin;
 use rondo::policy::cooldown::AsideReason;
 
+use super::budget::BudgetBooks;
 use super::{Auditor, DEFAULT_DELAY, Past};
 
 /// How long a key is set aside that its provider does not accept, and one without quota.
@@ -21,6 +23,7 @@ pub struct Cooling {
     until: BTreeMap<usize, MonoTime>,
     refused: BTreeMap<usize, MonoTime>,
     quota: BTreeMap<usize, MonoTime>,
+    pub(super) budgets: RefCell<BTreeMap<usize, BudgetBooks>>,
 }
 
 impl Cooling {

@@ -106,6 +106,12 @@ impl Auditor {
             until.after(ALLOWANCE) <= self.plan.deadline,
             "R-B4: a pause beyond the deadline"
         );
+        require!(
+            self,
+            until.since(self.now) <= self.failover_left(),
+            "a pause beyond max_failover_elapsed_ms"
+        );
+        self.charge(cooling);
         let grown = rules.delay_base * 2_u32.pow(failures - 1);
         let half = grown.min(rules.delay_max) / 2;
         let told = report.pushback.unwrap_or_default();

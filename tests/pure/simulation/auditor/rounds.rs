@@ -45,6 +45,7 @@ impl Auditor {
             reason.is_none(),
             "R-S11: a wait in spite of {reason:?}"
         );
+        self.charge(cooling);
         let floor = self.earliest(cooling);
         require!(
             self,
@@ -69,6 +70,11 @@ impl Auditor {
             self,
             until.after(ALLOWANCE) <= self.plan.deadline,
             "R-S10: the wait does not fit"
+        );
+        require!(
+            self,
+            until.since(self.now) <= self.failover_left(),
+            "a wait beyond max_failover_elapsed_ms"
         );
         self.wait = Some(Wait {
             began: self.now,
@@ -119,6 +125,8 @@ impl Auditor {
             Suppression::CallerRetry => self.plan.caller_retry,
             Suppression::Cleanup => self.open.is_some(),
             Suppression::SendBudget => self.sends >= self.sends_max(),
+            Suppression::RetryBudget => !self.has_room(cooling),
+            Suppression::FailoverElapsed => delay > self.failover_left(),
             Suppression::WaitTooLong => {
                 delay > routing.exhaustion.map(|e| e.wait_max).unwrap_or_default()
             }
@@ -158,6 +166,10 @@ impl Auditor {
                     .max(Duration::from_millis(50))
                     .min(Duration::from_millis(500));
                 matches!(event, Event::DeadlinePassed) || delay + widest + ALLOWANCE >= left
+            }
+            (None | Some(Suppression::Deadline), Suppression::FailoverElapsed) => {
+                let delay = self.earliest(cooling).since(self.now);
+                delay + jitter_width(delay) >= self.failover_left()
             }
             (None, Suppression::AdmissionFull) => {
                 let room = &self.plan.route.waiters;
