@@ -23,6 +23,11 @@ pub(super) fn value(report: &mut Report, kind: &Kind, node: &Node, path: &str) {
     }
     let outcome = match kind {
         Kind::Mapping(shape) => return mapping(report, shape, node, path),
+        Kind::MappingOrOff(shape) => match &node.value {
+            Value::Mapping(_) => return mapping(report, shape, node, path),
+            Value::Scalar { text, .. } if &**text == "off" => return,
+            _ => Err(mismatch_text(&kind.expected(), node)),
+        },
         Kind::Named { of, max } => return named(report, of, *max, node, path),
         Kind::List { of, min, max } => return list(report, of, (*min, *max), node, path),
         Kind::Script => match &node.value {

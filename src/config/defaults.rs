@@ -56,6 +56,8 @@ pub const STICKY_KEY_ATTEMPTS: u64 = 2;
 pub const ON_CLIENT_DISCONNECT: &str = "abort";
 /// A certified delay is respected for other operations too, but not beyond a minute: limits change and one probe is cheap.
 pub const COOLDOWN_MAX_MS: u64 = 60_000;
+/// Ten minutes: people top up, and one probe each is cheap.
+pub const COOLDOWN_QUOTA_MS: u64 = 600_000;
 /// A store that needs no other server.
 pub const LEDGER_STORE: &str = "sqlite";
 /// Beside the working directory's other data.

@@ -175,6 +175,11 @@ fn route(route: &Route, snapshot: &Snapshot) -> Value {
                 "name": *target.name,
                 "provider": provider.map(|provider| provider.name.to_string()),
                 "model": target.model.as_deref(),
+                "limits": target.limits.as_ref().map(|limits| json!({
+                    "requests_per_minute": limits.rules().requests_per_minute,
+                    "tokens_per_minute": limits.rules().tokens_per_minute,
+                    "concurrent": limits.rules().concurrent,
+                })),
             })
         })
         .collect();
@@ -206,7 +211,15 @@ fn routing(routing: &Routing) -> Value {
             OnDisconnect::Abort => "abort",
             OnDisconnect::Drain => "drain",
         },
-        "cooldown": { "max_ms": millis(routing.cooldown_max) },
+        "cooldown": {
+            "max_ms": millis(routing.cooldown_max),
+            "quota_ms": millis(routing.quota_aside),
+            "failures": routing.failures.map_or_else(|| json!("off"), |rules| json!({
+                "count": rules.count,
+                "within_ms": millis(rules.within),
+                "cooldown_ms": millis(rules.cooldown),
+            })),
+        },
     })
 }
 

@@ -75,6 +75,12 @@ fn explained(choices: &[Choice]) -> String {
 fn of_kind(kind: &Kind) -> Map<String, Value> {
     let schema = match kind {
         Kind::Mapping(shape) => return of_shape(shape),
+        Kind::MappingOrOff(shape) => {
+            let mut schema = of_shape(shape);
+            schema.insert("type".to_owned(), json!(["object", "string"]));
+            schema.insert("pattern".to_owned(), json!("^off$"));
+            return schema;
+        }
         Kind::Text(text) => of_text(*text),
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Number { min, max, .. } => {

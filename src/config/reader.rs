@@ -132,7 +132,7 @@ impl<'n> Map<'n> {
     pub fn given_map(&self, key: &str) -> Option<Map<'n>> {
         let (field, node) = (self.field(key)?, self.node(key)?);
         match (&field.kind, &node.value) {
-            (Kind::Mapping(shape), Value::Mapping(_)) => {
+            (Kind::Mapping(shape) | Kind::MappingOrOff(shape), Value::Mapping(_)) => {
                 Some(Map::new(node, join(&self.spot.path, key), shape))
             }
             _ => None,

@@ -84,6 +84,8 @@ pub(super) enum Kind {
         max: usize,
     },
     Mapping(&'static Shape),
+    /// The same, or `off`.
+    MappingOrOff(&'static Shape),
     /// A file name, or a mock script in place.
     Script,
 }
@@ -172,6 +174,7 @@ impl Kind {
             Kind::List { min, max, .. } => format!("a list of {min} to {max}"),
             Kind::Named { .. } => "a mapping from names to settings".to_owned(),
             Kind::Mapping(shape) => shape.expected(),
+            Kind::MappingOrOff(shape) => format!("off, or {}", shape.expected()),
             Kind::Script => "the name of a script file, or the script itself".to_owned(),
         }
     }

@@ -65,6 +65,8 @@ pub struct Facts<'a> {
     pub sticky_left: u32,
     /// Whether another candidate is left that the operation may move to.
     pub has_next: bool,
+    /// Whether the next candidate is locally exhausted, and the route does not skip such.
+    pub next_limited: bool,
     /// Whether another key of the same target's pool is left that may be used now.
     pub has_next_key: bool,
     /// Whether an earlier key of the same pool failed in a way that may move on: a refused key beside it does not stand for the pool.
@@ -128,6 +130,8 @@ pub enum Stop {
     FailoverElapsed,
     /// The route's retry budget has no extra send for it.
     RetryBudget,
+    /// The next candidate is locally exhausted, and the route does not skip such.
+    LocalLimit,
     /// A failure other than a certified rejection ends the second round (R-S19).
     SecondRound,
     /// The client left.
@@ -138,7 +142,7 @@ pub enum Stop {
 
 impl Stop {
     /// Every reason.
-    pub const ALL: [Stop; 12] = [
+    pub const ALL: [Stop; 13] = [
         Stop::Committed,
         Stop::OutputSeen,
         Stop::Shutdown,
@@ -148,6 +152,7 @@ impl Stop {
         Stop::SlowFailure,
         Stop::FailoverElapsed,
         Stop::RetryBudget,
+        Stop::LocalLimit,
         Stop::SecondRound,
         Stop::ClientGone,
         Stop::Unexpected,
@@ -165,6 +170,7 @@ impl Stop {
             Stop::SlowFailure => "slow_failure",
             Stop::FailoverElapsed => "failover_elapsed",
             Stop::RetryBudget => "retry_budget",
+            Stop::LocalLimit => "local_limit",
             Stop::SecondRound => "second_round_failed",
             Stop::ClientGone => "client_gone",
             Stop::Unexpected => "unexpected",
@@ -229,9 +235,12 @@ fn extra_send(facts: &Facts<'_>) -> Decision {
             return Decision::SameTarget;
         }
     }
-    let moves = facts.has_next && facts.attempts_left > 0;
+    let moves = (facts.has_next || facts.next_limited) && facts.attempts_left > 0;
     if moves && (facts.budget_left || moves_freely(facts.report)) {
-        return Decision::NextTarget;
+        return match facts.next_limited {
+            true => Decision::Stop(Stop::LocalLimit),
+            false => Decision::NextTarget,
+        };
     }
     let denied = moves || sticks || facts.retry_pause.is_some();
     if denied && !facts.budget_left && !matches!(facts.report.outcome, Outcome::Rejected(_)) {
@@ -293,7 +302,7 @@ const fn is_terminal(class: Class) -> bool {
 }
 
 /// A throttle, a used-up quota and a credential that is not accepted are the key's: another key of the pool may do better.
-fn deserves_next_key(report: &AttemptReport, fallback: &Fallback) -> bool {
+pub fn deserves_next_key(report: &AttemptReport, fallback: &Fallback) -> bool {
     // What reaches further than the key is the same with every key.
     if report.scope > Scope::Credential {
         return false;
@@ -327,7 +336,7 @@ pub fn deserves_retry(report: &AttemptReport) -> bool {
 }
 
 /// A candidate-scoped failure that is no throttle deserves another try on the same key (R-K2).
-fn deserves_same_target(report: &AttemptReport) -> bool {
+pub fn deserves_same_target(report: &AttemptReport) -> bool {
     if report.scope != Scope::Candidate || report.class.is_pushback() {
         return false;
     }
@@ -336,6 +345,18 @@ fn deserves_same_target(report: &AttemptReport) -> bool {
         Outcome::Refused => report
             .status
             .is_some_and(|s| (500..=599).contains(&s) && s != 529),
+        Outcome::Rejected(_) | Outcome::Partial | Outcome::Succeeded => false,
+    }
+}
+
+/// Whether such a failure speaks against the target: a 5xx without a certificate, or a broken or silent connection.
+pub fn is_strike(report: &AttemptReport) -> bool {
+    match report.outcome {
+        Outcome::NotDelivered | Outcome::Ambiguous => true,
+        Outcome::Refused => {
+            let server = report.status.is_some_and(|s| (500..=599).contains(&s));
+            server && !is_terminal(report.class) && report.class != Class::QuotaHard
+        }
         Outcome::Rejected(_) | Outcome::Partial | Outcome::Succeeded => false,
     }
 }
@@ -388,6 +409,8 @@ pub struct RoundFacts {
     pub sends_left: u32,
     /// Whether the route's retry budget has an extra send.
     pub budget_left: bool,
+    /// Whether a locally exhausted candidate ended the round.
+    pub limited: bool,
     /// How long another try may still start; `None` when that is not limited.
     pub failover_left: Option<Duration>,
     /// From now to the earliest not-before instant.
@@ -431,6 +454,9 @@ pub fn second_round(facts: &RoundFacts) -> Result<Duration, Suppression> {
     }
     if !facts.budget_left {
         return Err(Suppression::RetryBudget);
+    }
+    if facts.limited {
+        return Err(Suppression::LocalLimit);
     }
     if facts.delay > facts.wait_max {
         return Err(Suppression::WaitTooLong);

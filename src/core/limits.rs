@@ -34,8 +34,13 @@ pub const DRAIN_BYTES_MAX: usize = 64 << 10;
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
 /// How long a key that its provider does not accept is set aside. A minute: a rotated key is often only slow to be known everywhere.
 pub const KEY_REFUSED_ASIDE: Duration = Duration::from_secs(60);
-/// How long a key with a used-up quota or balance is set aside. Ten minutes: people top up, and one probe each is cheap.
-pub const KEY_QUOTA_ASIDE: Duration = Duration::from_secs(600);
+/// How long one operation that tries a target again keeps the others from it. A second: by then most answers have begun, and one that has
+/// not must not keep a target that works from everybody.
+pub const PROBE_HOLD: Duration = Duration::from_secs(1);
+/// What a target asks for that has as many attempts as it may. Nobody knows when one ends; a second is what a 503 asks for, too.
+pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The step in which the minutes of local limits move on: a quarter of a second is a small part of a minute, and 241 numbers are few.
+pub const LIMIT_BUCKET_MICROS: u64 = 250_000;
 /// Keys of one provider. The tried keys of a pool are a bit set of this width.
 pub const KEYS_PER_PROVIDER_MAX: usize = 64;
 /// Targets of one route. The tried set is a bit set of this width.

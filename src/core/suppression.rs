@@ -33,6 +33,8 @@ pub enum Suppression {
     SendBudget,
     /// The route's retry budget is used up.
     RetryBudget,
+    /// A locally exhausted target ended the round, since the route does not skip such.
+    LocalLimit,
     /// The provider's delay is longer than `max_wait_ms`.
     WaitTooLong,
     /// The wait would end later than `max_failover_elapsed_ms` after the operation's start.
@@ -45,7 +47,7 @@ pub enum Suppression {
 
 impl Suppression {
     /// Every reason, in the order of evaluation: the first that holds is the one given.
-    pub const ALL: [Suppression; 19] = [
+    pub const ALL: [Suppression; 20] = [
         Suppression::Committed,
         Suppression::OutputSeen,
         Suppression::ClientGone,
@@ -61,6 +63,7 @@ impl Suppression {
         Suppression::Cleanup,
         Suppression::SendBudget,
         Suppression::RetryBudget,
+        Suppression::LocalLimit,
         Suppression::WaitTooLong,
         Suppression::FailoverElapsed,
         Suppression::Deadline,
@@ -85,6 +88,7 @@ impl Suppression {
             Suppression::Cleanup => "cleanup",
             Suppression::SendBudget => "send_budget",
             Suppression::RetryBudget => "retry_budget",
+            Suppression::LocalLimit => "local_limit",
             Suppression::WaitTooLong => "wait_too_long",
             Suppression::FailoverElapsed => "failover_elapsed",
             Suppression::Deadline => "deadline",

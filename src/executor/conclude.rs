@@ -7,10 +7,12 @@ use super::machine::Executor;
 use super::state::Phase;
 use crate::core::class::Class;
 use crate::core::decision::Stop;
+use crate::core::limits::FULL_RETRY_AFTER;
 use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
+use crate::policy::limits::Exhausted;
 use crate::policy::provider::Ownership;
 
 /// `x-rondo-reason` of a final throttle that no suppression explains.
@@ -95,12 +97,18 @@ impl Executor {
         else {
             let answer = match cause.stop {
                 Some(Stop::Unexpected) => FinalAnswer::Internal,
+                _ if self.is_limited() => {
+                    FinalAnswer::LocalLimit(self.throttle_headers(now, cause))
+                }
                 _ if self.lasting.keys_refused && !self.lasting.skipped() => {
                     FinalAnswer::CredentialsExhausted
                 }
                 // A wait for remembered cooldowns ends with its 429 as well.
                 Some(Stop::Shutdown) if !self.lasting.skipped() => FinalAnswer::ShuttingDown,
                 _ if self.plan.candidates.is_empty() => FinalAnswer::NoCandidate,
+                _ if self.lasting.failing && !self.lasting.skipped() => {
+                    FinalAnswer::Failing(self.failing_headers(now, cause))
+                }
                 _ => FinalAnswer::Throttled(None, self.throttle_headers(now, cause)),
             };
             return (answer, None);
@@ -118,6 +126,9 @@ impl Executor {
             (Outcome::NotDelivered, _) if self.lasting.skipped() && !is_slow => {
                 FinalAnswer::Throttled(None, self.throttle_headers(now, cause))
             }
+            (Outcome::NotDelivered, _) if self.is_limited() && !is_slow => {
+                FinalAnswer::LocalLimit(self.throttle_headers(now, cause))
+            }
             (Outcome::NotDelivered, _) => FinalAnswer::Unreachable,
             _ if report.class == Class::Timeout => FinalAnswer::TimedOut,
             _ => FinalAnswer::Ambiguous,
@@ -126,19 +137,41 @@ impl Executor {
     }
 
     fn throttle_headers(&self, now: MonoTime, cause: &Cause<'_>) -> ThrottleHeaders {
-        let earliest = (0..self.plan.reach())
-            .filter_map(|candidate| self.known_not_before(candidate, now))
-            .min();
+        let known = |candidate| match self.local_limit(candidate, now) {
+            Some(Exhausted::Full) => {
+                let by_default = Some(now.after(FULL_RETRY_AFTER));
+                self.known_not_before(candidate, now).max(by_default)
+            }
+            Some(Exhausted::Until(_)) | None => self.known_not_before(candidate, now),
+        };
+        let earliest = (0..self.plan.reach()).filter_map(known).min();
         let reason = match (cause.suppression, cause.stop) {
             (Some(suppression), _) => suppression.label(),
             (None, Some(stop)) => stop.label(),
             (None, None) if self.waiting_is_vain(cause) => Suppression::HardQuota.label(),
+            (None, None) if self.is_limited() => Stop::LocalLimit.label(),
             (None, None) => EXHAUSTED,
         };
         ThrottleHeaders {
             retry_after: earliest.unwrap_or(now).since(now),
             should_retry: self.plan.caller_owns_retries && !self.waiting_is_vain(cause),
             reason,
+        }
+    }
+
+    /// Whether local limits are what keeps the operation from a target, and nothing that a provider said.
+    fn is_limited(&self) -> bool {
+        let limited = self.lasting.limited || self.lasting.limit_stop;
+        limited && !self.lasting.skipped()
+    }
+
+    /// The same when every candidate is set aside for its failures.
+    fn failing_headers(&self, now: MonoTime, cause: &Cause<'_>) -> ThrottleHeaders {
+        let keys = (0..self.plan.reach()).flat_map(|candidate| self.pool(candidate));
+        let earliest = keys.filter_map(|key| key.cooldown.failing_after(now)).min();
+        ThrottleHeaders {
+            retry_after: earliest.unwrap_or(now).since(now),
+            ..self.throttle_headers(now, cause)
         }
     }
 
@@ -214,6 +247,10 @@ impl Executor {
                 State::Refused,
                 "credentials_exhausted",
             ),
+            FinalAnswer::LocalLimit(headers) => {
+                (OperationOutcome::Rejected, State::Refused, headers.reason)
+            }
+            FinalAnswer::Failing(_) => (OperationOutcome::Rejected, State::Refused, "no_candidate"),
             FinalAnswer::NoCandidate => {
                 (OperationOutcome::Rejected, State::Refused, "no_candidate")
             }

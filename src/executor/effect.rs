@@ -119,6 +119,10 @@ pub enum FinalAnswer {
     Upstream(Arc<Reply>),
     /// Every target rejected: the last certified answer if there is one, with the exact remaining delay.
     Throttled(Option<Arc<Reply>>, ThrottleHeaders),
+    /// The targets' local limits are used up, and nothing else was met: 429 with the exact remaining delay.
+    LocalLimit(ThrottleHeaders),
+    /// Every target is set aside for its failures: 503 with the exact remaining delay.
+    Failing(ThrottleHeaders),
     /// No target could be reached: 502.
     Unreachable,
     /// It was sent, it may have run, and there is no answer: 502.
@@ -146,7 +150,7 @@ pub enum Note {
     SendDispatched(Begin),
     /// An attempt has reached its one terminal state.
     AttemptSettled(AttemptSettled),
-    /// A candidate was passed over without a send because it still cools.
+    /// A candidate was passed over without a send because it cools, fails, or has used up its limits.
     Skipped {
         /// Position of the target in the route.
         target: usize,

@@ -3,8 +3,10 @@
 use super::conclude::Cause;
 use super::effect::{Begin, Effects, Next, Note, WaitEnd};
 use super::event::{Event, StreamEnd};
+use super::hold::Hold;
 use super::open_send::OpenSend;
 use super::plan::Plan;
+use super::round::Pick;
 use super::state::{Lasting, Pass, Phase};
 use crate::core::chance::Chance;
 use crate::core::commitment::Commitment;
@@ -44,6 +46,9 @@ impl Executor {
             cooled: false,
             used_up: false,
             second_round_open: false,
+            limited: false,
+            limit_stop: false,
+            failing: false,
             budget_noted: false,
         };
         Executor {
@@ -73,6 +78,13 @@ impl Executor {
     /// waiting does not help (R-P1).
     pub fn forbids_retry(&self) -> bool {
         self.lasting.forbids_retry
+    }
+
+    /// What the answer that is delivered really used, in place of the estimate in its target's limits.
+    pub fn correct_tokens(&mut self, tokens: u64) {
+        if let Phase::Delivering(open, _) = &mut self.phase {
+            open.hold.correct(tokens);
+        }
     }
 
     /// The pass that the operation is in.
@@ -179,23 +191,31 @@ impl Executor {
     /// Opens an attempt at what was picked, after the target that failed and for which class; or the round is over.
     pub(super) fn go_on(
         &mut self,
-        next: Option<Begin>,
+        next: Pick,
         from: Option<(usize, &'static str)>,
         now: MonoTime,
         chance: &mut impl Chance,
         notes: &mut Vec<Note>,
     ) -> Next {
-        let Some(begin) = next else {
-            return self.round_over(now, chance, notes, None);
+        let (begin, hold) = match next {
+            Pick::Begin(begin, hold) => (begin, hold),
+            Pick::Limited => return self.stop(Stop::LocalLimit, now, chance, notes, None),
+            Pick::Nothing => return self.round_over(now, chance, notes, None),
         };
         if let Some((from, reason)) = from {
             let to = begin.target;
             notes.push(Note::Failover { from, to, reason });
         }
-        self.open(begin, now, notes)
+        self.open(begin, hold, now, notes)
     }
 
-    pub(super) fn open(&mut self, begin: Begin, now: MonoTime, notes: &mut Vec<Note>) -> Next {
+    pub(super) fn open(
+        &mut self,
+        begin: Begin,
+        hold: Hold,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Next {
         let seen = match self.plan.target(begin.candidate) {
             Some((_, target)) => target.keys.get(begin.key).map(|key| key.cooldown.seen()),
             None => None,
@@ -210,6 +230,7 @@ impl Executor {
             sent: false,
             seen,
             watchdog: None,
+            hold,
         });
         Next::Begin(begin)
     }
@@ -299,6 +320,7 @@ impl Executor {
         notes: &mut Vec<Note>,
         current: Option<(Begin, &AttemptReport)>,
     ) -> Next {
+        self.lasting.limit_stop |= stop == Stop::LocalLimit;
         let mut suppression = None;
         if self.may_have_second_round() {
             let reason = second_round(&self.round_facts(now, chance)).err();

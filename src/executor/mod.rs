@@ -25,6 +25,7 @@ mod conclude;
 pub mod effect;
 pub mod event;
 pub mod guard;
+mod hold;
 mod interrupts;
 mod machine;
 mod open_send;

@@ -2,6 +2,7 @@
 
 use super::effect::{AttemptSettled, Begin, Note};
 use super::watchdog::Watchdog;
+use super::hold::Hold;
 use crate::core::decision::Decision;
 use crate::core::outcome::AttemptReport;
 use crate::core::settlement::State;
@@ -22,6 +23,8 @@ pub struct OpenSend {
     pub(super) seen: Seen,
     /// What limits the wait that the attempt is in, if it is in one.
     pub(super) watchdog: Option<Watchdog>,
+    /// What it holds of what operations share.
+    pub(super) hold: Hold,
 }
 
 impl OpenSend {
@@ -32,6 +35,7 @@ impl OpenSend {
         decision: Decision,
         state: State,
     ) -> Note {
+        self.hold.settle(report.as_ref());
         Note::AttemptSettled(AttemptSettled {
             begin: self.begin,
             sent: self.sent,

@@ -6,17 +6,19 @@
 use std::time::Duration;
 
 use super::effect::{Begin, Deliver, Next, Note, SecondRoundEnd};
+use super::hold::{Hold, Manners};
 use super::machine::Executor;
 use super::open_send::OpenSend;
 use super::provider_retry::Pause;
-use super::round::Chosen;
+use super::round::Ahead;
 use super::state::Phase;
 use crate::core::chance::Chance;
 use crate::core::class::Class;
 use crate::core::decision::{
-    Decision, Facts, Round, decide, deserves_retry, is_charged, may_move_on, objection,
+    Decision, Facts, Round, decide, deserves_next_key, deserves_retry, deserves_same_target,
+    is_charged, is_strike, may_move_on, objection,
 };
-use crate::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
+use crate::core::limits::{KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
 use crate::core::precedence::Precedence;
 use crate::core::settlement::State;
@@ -28,16 +30,18 @@ use crate::policy::cooldown::AsideReason;
 struct Ways {
     /// The pause before the provider's own retry, with its slot.
     pause: Option<(Duration, WaitPermit)>,
+    /// What a sticky try needs, when one is left.
+    here: Option<Hold>,
     /// The next free key of the same pool.
-    next_key: Option<usize>,
+    next_key: Option<(usize, Hold)>,
     /// The next free candidate.
-    next: Option<Chosen>,
+    next: Ahead,
 }
 
 impl Executor {
     pub(super) fn on_outcome(
         &mut self,
-        open: OpenSend,
+        mut open: OpenSend,
         report: AttemptReport,
         now: MonoTime,
         chance: &mut impl Chance,
@@ -46,10 +50,19 @@ impl Executor {
         let begin = open.begin;
         let slow_after = self.plan.route.routing.fail_within;
         self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
-        self.learn(&begin, &report, now);
+        self.learn(&open, &report, now);
+        let succeeded = report.outcome == Outcome::Succeeded;
+        if !succeeded {
+            // Its place comes free before another is asked for: the target may have one alone.
+            std::mem::take(&mut open.hold).settle(Some(&report));
+        }
         let mut ways = Ways {
+            here: self.sticky_hold(&begin, &report, now),
             pause: self.provider_retry(&begin, &report, now, chance),
-            next_key: self.next_key(begin.candidate, now),
+            next_key: match deserves_next_key(&report, &self.plan.route.routing.fallback) {
+                true => self.next_key(begin.candidate, now),
+                false => None,
+            },
             next: self.next_free(now),
         };
         let decision = self.decide(&begin, &report, &mut ways, now, notes);
@@ -70,6 +83,28 @@ impl Executor {
             self.note_retries_exhausted(&begin, notes);
         }
         self.follow(decision, ways, (begin, &report), now, chance, notes)
+    }
+
+    /// What another try of the first candidate on its key needs, when one is left (R-K1). It passes every guard (R-K2).
+    fn sticky_hold(&self, begin: &Begin, report: &AttemptReport, now: MonoTime) -> Option<Hold> {
+        // A candidate is a target with its key: the next key of the pool is not the first-ranked one any more, and neither is a candidate
+        // whose turn came after another's.
+        let first_key = self.pass.keys_tried.count_ones() <= 1 && self.pass.attempts == 1;
+        let first = begin.candidate == 0 && self.pass.round == Round::First && first_key;
+        // Where the provider's own retries are the rule, their end is the end: a try at once would undo the pause (R-P2, R-P3).
+        let own_retries = self
+            .plan
+            .target(begin.candidate)
+            .is_some_and(|(_, t)| t.retry.is_some());
+        let sticks = first && !(own_retries && deserves_retry(report));
+        let left = begin.retry_index + 1 < self.plan.route.routing.sticky_tries;
+        // Asked for only where it can be used: a place held in vain is one that another operation lacks.
+        if !sticks || !left || !deserves_same_target(report) {
+            return None;
+        }
+        // Another operation may have learned something of the key meanwhile.
+        let claimed = self.claim(begin.candidate, begin.key, Manners::Yield, now);
+        claimed.ok()
     }
 
     /// Asks, and pays for what the retry budget is charged with. What it refuses is asked again without it: another way may be free.
@@ -115,7 +150,12 @@ impl Executor {
     ) -> Next {
         let current = Some((begin, report));
         match (decision, ways) {
-            (Decision::SameTarget, _) => {
+            (
+                Decision::SameTarget,
+                Ways {
+                    here: Some(hold), ..
+                },
+            ) => {
                 let Begin {
                     candidate,
                     target,
@@ -124,17 +164,17 @@ impl Executor {
                     ..
                 } = begin;
                 let again = self.begin(candidate, target, key, retry_index + 1);
-                self.open(again, now, notes)
+                self.open(again, hold, now, notes)
             }
             (
                 Decision::NextKey,
                 Ways {
-                    next_key: Some(key),
+                    next_key: Some((key, hold)),
                     ..
                 },
             ) => {
                 let next = self.change_key(&begin, key);
-                self.open(next, now, notes)
+                self.open(next, hold, now, notes)
             }
             (
                 Decision::Retry(_),
@@ -154,26 +194,34 @@ impl Executor {
             (
                 Decision::NextTarget,
                 Ways {
-                    next: Some(next), ..
+                    next: Ahead::Free(next),
+                    ..
                 },
             ) => {
                 let next = self.take(next, now, notes);
                 let from = Some((begin.target, report.class.label()));
                 self.go_on(next, from, now, chance, notes)
             }
-            (Decision::Stop(stop), _) => self.stop(stop, now, chance, notes, current),
+            (Decision::Stop(stop), ways) => {
+                // What is told must not take the operation's own holds for others'.
+                drop(ways);
+                self.stop(stop, now, chance, notes, current)
+            }
             (
                 Decision::Accept
                 | Decision::RoundOver
+                | Decision::SameTarget
                 | Decision::NextKey
                 | Decision::Retry(_)
                 | Decision::NextTarget,
                 ways,
             ) => {
+                let nothing_ahead = matches!(ways.next, Ahead::Nothing);
+                drop(ways);
                 let attempts_left = self.pass.attempts < self.plan.route.routing.attempts_max;
-                if self.sends_left() > 0 && ways.next.is_none() && attempts_left {
+                if self.sends_left() > 0 && nothing_ahead && attempts_left {
                     // What is left in this round cools and is passed over.
-                    self.pass_over_up_to(self.plan.reach(), now, notes);
+                    self.pass_over_up_to(self.plan.reach(), Manners::Push, now, notes);
                 }
                 self.round_over(now, chance, notes, current)
             }
@@ -188,18 +236,7 @@ impl Executor {
         now: MonoTime,
     ) -> Facts<'a> {
         let routing = &self.plan.route.routing;
-        // A candidate is a target with its key: the next key of the pool is not the first-ranked one any more.
-        let first_key = self.pass.keys_tried.count_ones() <= 1;
-        let first = begin.candidate == 0 && self.pass.round == Round::First && first_key;
-        // Where the provider's own retries are the rule, their end is the end: a try at once would undo the pause (R-P2, R-P3).
-        let own_retries = self
-            .plan
-            .target(begin.candidate)
-            .is_some_and(|(_, t)| t.retry.is_some());
-        let sticks = first && !(own_retries && deserves_retry(report));
-        let tries = if sticks { routing.sticky_tries } else { 1 };
-        // Another operation may have learned something of the key meanwhile; a sticky try passes every guard (R-K2).
-        let unfit = self.is_unfit(begin.candidate, begin.key, now);
+        let tries = routing.sticky_tries;
         Facts {
             report,
             round: self.pass.round,
@@ -212,12 +249,12 @@ impl Executor {
             // Asked for by who decides, when the answer costs something.
             budget_left: true,
             attempts_left: routing.attempts_max.saturating_sub(self.pass.attempts),
-            sticky_left: if unfit {
-                0
-            } else {
-                tries.saturating_sub(begin.retry_index + 1)
+            sticky_left: match ways.here {
+                Some(_) => tries.saturating_sub(begin.retry_index + 1),
+                None => 0,
             },
-            has_next: ways.next.is_some(),
+            has_next: matches!(ways.next, Ahead::Free(_)),
+            next_limited: matches!(ways.next, Ahead::Limited),
             has_next_key: ways.next_key.is_some(),
             pool_moves_on: self.pass.pool_moves_on,
             retry_pause: ways.pause.as_ref().map(|(pause, _)| *pause),
@@ -230,6 +267,7 @@ impl Executor {
         if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
             key.cooldown.end(open.seen);
         }
+        open.hold.end_probe();
         if std::mem::take(&mut self.lasting.second_round_open) {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
         }
@@ -244,22 +282,31 @@ impl Executor {
 
     /// Keeps what a failure says of the key. The not-before instant of a certified rejection: for this operation in full, for others within
     /// the cooldown's bound. A key that is not accepted or used up is set aside for everyone.
-    fn learn(&mut self, begin: &Begin, report: &AttemptReport, now: MonoTime) {
+    fn learn(&mut self, open: &OpenSend, report: &AttemptReport, now: MonoTime) {
+        let begin = &open.begin;
         let Some((_, target)) = self.plan.target(begin.candidate) else {
             return;
         };
         let Some(key) = target.keys.get(begin.key) else {
             return;
         };
+        // What the operation's own deadline cut says nothing of the target.
+        if let Some(rules) = &self.plan.route.routing.failures
+            && is_strike(report)
+            && now < self.plan.deadline
+        {
+            key.cooldown.strike(open.seen, rules, now);
+        }
         let is_of_key = report.scope == Scope::Credential && key.name.is_some();
         if report.outcome == Outcome::Refused && is_of_key {
             match report.class {
                 Class::Auth => key
                     .aside
                     .extend(AsideReason::Refused, now.after(KEY_REFUSED_ASIDE)),
-                Class::QuotaHard => key
-                    .aside
-                    .extend(AsideReason::Quota, now.after(KEY_QUOTA_ASIDE)),
+                Class::QuotaHard if !self.plan.route.routing.quota_aside.is_zero() => {
+                    let until = now.after(self.plan.route.routing.quota_aside);
+                    key.aside.extend(AsideReason::Quota, until);
+                }
                 _ => {}
             }
         }

@@ -24,6 +24,8 @@ pub struct Plan {
     pub began: MonoTime,
     /// The absolute deadline (R-B4).
     pub deadline: MonoTime,
+    /// Tokens that the request is estimated to cost.
+    pub tokens: u64,
     /// Bytes of the held body.
     pub held_bytes: u64,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::conclude::Cause;
 use super::effect::{Begin, Next, Note, WaitEnd};
+use super::hold::Manners;
 use super::machine::Executor;
 use super::state::{Phase, ProviderRetries};
 use crate::core::backoff;
@@ -158,7 +159,13 @@ impl Executor {
         if self.plan.failover_is_over(now) {
             return self.stop(Stop::FailoverElapsed, now, chance, notes, None);
         }
-        if self.shared_not_before(&failed, now).is_none() {
+        let claimed = match self.shared_not_before(&failed, now) {
+            None => self
+                .claim_fit(failed.candidate, failed.key, Manners::Push, now)
+                .ok(),
+            Some(_) => None,
+        };
+        if let Some(hold) = claimed {
             let Begin {
                 candidate,
                 target,
@@ -167,11 +174,11 @@ impl Executor {
                 ..
             } = failed;
             let again = self.begin(candidate, target, key, retry_index + 1);
-            return self.open(again, now, notes);
+            return self.open(again, hold, now, notes);
         }
-        if let Some(key) = self.next_key(failed.candidate, now) {
+        if let Some((key, hold)) = self.next_key(failed.candidate, now) {
             let next = self.change_key(&failed, key);
-            return self.open(next, now, notes);
+            return self.open(next, hold, now, notes);
         }
         self.note_retries_exhausted(&failed, notes);
         match movable {
@@ -190,7 +197,8 @@ impl Executor {
         let (_, target) = self.plan.target(begin.candidate)?;
         let key = target.keys.get(begin.key)?;
         let aside = key.aside.remaining_after(now).map(|(_, until)| until);
-        key.cooldown.remaining_after(now).max(aside)
+        let failing = key.cooldown.failing_after(now);
+        key.cooldown.remaining_after(now).max(failing).max(aside)
     }
 
     pub(super) fn end_pause(&mut self, began: MonoTime, now: MonoTime) {

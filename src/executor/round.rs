@@ -1,6 +1,7 @@
 //! Moving over the candidates of a round, and the step from the first round to the wait.
 
 use super::effect::{Begin, Next, Note};
+use super::hold::{Hold, Manners, PassedOver};
 use super::machine::Executor;
 use super::state::{Pass, Phase};
 use crate::core::backoff;
@@ -10,76 +11,118 @@ use crate::core::limits::PUSHBACK_DEFAULT;
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
 use crate::policy::cooldown::AsideReason;
+use crate::policy::limits::Exhausted;
 use crate::policy::route::TargetKey;
 
-/// Why a candidate or key is passed over without a send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PassedOver {
-    /// A certified not-before instant lies ahead.
-    Cooling,
-    /// The key is set aside for every model.
-    Aside(AsideReason),
-}
-
-/// A candidate and the key of its pool that is free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A candidate and the key of its pool that is free, with what the attempt needs.
+#[derive(Debug)]
 pub(super) struct Chosen {
     pub candidate: usize,
     pub key: usize,
+    pub hold: Hold,
+}
+
+/// Where a round can go on.
+#[derive(Debug)]
+pub(super) enum Ahead {
+    /// To this candidate.
+    Free(Chosen),
+    /// Nowhere: the next candidate is locally exhausted, and the route does not skip such.
+    Limited,
+    /// Nowhere: no candidate is left that may be used now.
+    Nothing,
+}
+
+/// What was picked to go on with.
+#[derive(Debug)]
+pub(super) enum Pick {
+    /// An attempt, with what it holds.
+    Begin(Begin, Hold),
+    /// The route ends here for its local limits.
+    Limited,
+    /// The round is over.
+    Nothing,
 }
 
 impl Executor {
     /// The first candidate of this round that is neither tried nor cooling. What is passed over enters the tried set, so no step is free.
-    pub(super) fn select(&mut self, now: MonoTime, notes: &mut Vec<Note>) -> Option<Begin> {
+    pub(super) fn select(&mut self, now: MonoTime, notes: &mut Vec<Note>) -> Pick {
         if self.pass.attempts >= self.plan.route.routing.attempts_max {
-            return None;
+            return Pick::Nothing;
         }
         match self.next_free(now) {
-            Some(chosen) => self.take(chosen, now, notes),
-            None => {
-                self.pass_over_up_to(self.plan.reach(), now, notes);
-                None
+            Ahead::Free(chosen) => self.take(chosen, now, notes),
+            Ahead::Limited => Pick::Limited,
+            Ahead::Nothing => {
+                self.pass_over_up_to(self.plan.reach(), Manners::Push, now, notes);
+                Pick::Nothing
             }
         }
     }
 
-    /// The first candidate of this round that was not tried and has a key that may be used now, with that key. Others change what is known
-    /// at any moment: who decides by this goes on with this.
-    pub(super) fn next_free(&self, now: MonoTime) -> Option<Chosen> {
-        let untried = (0..self.plan.reach()).filter(|candidate| !self.is_tried(*candidate));
-        let mut chosen = untried.filter_map(|candidate| {
-            let mut keys = 0..self.pool(candidate).len();
-            let key = keys.find(|key| self.key_state(candidate, *key, now).is_none())?;
-            Some(Chosen { candidate, key })
-        });
-        chosen.next()
+    /// The first candidate of this round that was not tried and has a key that may be used now, with what it needs. Others change what is
+    /// known at any moment: who decides by this goes on with this. One that another operation tries first comes after the others.
+    pub(super) fn next_free(&self, now: MonoTime) -> Ahead {
+        for manners in [Manners::Yield, Manners::Push] {
+            for candidate in (0..self.plan.reach()).filter(|at| !self.is_tried(*at)) {
+                for key in 0..self.pool(candidate).len() {
+                    match self.claim(candidate, key, manners, now) {
+                        Ok(hold) => {
+                            return Ahead::Free(Chosen {
+                                candidate,
+                                key,
+                                hold,
+                            });
+                        }
+                        Err(PassedOver::Limited) if !self.skips_limited() => return Ahead::Limited,
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        Ahead::Nothing
+    }
+
+    /// Whether the route skips locally exhausted targets.
+    fn skips_limited(&self) -> bool {
+        self.plan.route.routing.fallback.rate_limiting
     }
 
     /// Takes what was chosen, and passes over what stands before it.
-    pub(super) fn take(
-        &mut self,
-        chosen: Chosen,
-        now: MonoTime,
-        notes: &mut Vec<Note>,
-    ) -> Option<Begin> {
-        let Chosen { candidate, key } = chosen;
-        let (target, _) = self.plan.target(candidate)?;
-        self.pass_over_up_to(candidate, now, notes);
+    pub(super) fn take(&mut self, chosen: Chosen, now: MonoTime, notes: &mut Vec<Note>) -> Pick {
+        let Chosen {
+            candidate,
+            key,
+            hold,
+        } = chosen;
+        let Some((target, _)) = self.plan.target(candidate) else {
+            return Pick::Nothing;
+        };
+        self.pass_over_up_to(candidate, Manners::Yield, now, notes);
         self.pass.tried |= 1 << candidate;
         self.pass.keys_tried = 1 << key;
         self.pass.pool_moves_on = false;
         self.pass.attempts += 1;
-        Some(self.begin(candidate, target, key, 0))
+        Pick::Begin(self.begin(candidate, target, key, 0), hold)
     }
 
-    /// Passes over every untried candidate before `end`.
-    pub(super) fn pass_over_up_to(&mut self, end: usize, now: MonoTime, notes: &mut Vec<Note>) {
+    /// Passes over every untried candidate before `end`; who yields leaves those whose turn comes later.
+    pub(super) fn pass_over_up_to(
+        &mut self,
+        end: usize,
+        manners: Manners,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) {
         for candidate in 0..end {
             let found = self.plan.target(candidate).map(|(target, _)| target);
             let Some(target) = found.filter(|_| !self.is_tried(candidate)) else {
                 continue;
             };
-            let passed_over = self.why_passed_over(candidate, now);
+            let passed_over = self.why_passed_over(candidate, manners, now);
+            if passed_over == PassedOver::Probed {
+                continue;
+            }
             self.pass.tried |= 1 << candidate;
             self.pass_over(passed_over);
             let round = self.pass.round;
@@ -88,20 +131,37 @@ impl Executor {
     }
 
     /// One key that only cools is enough to wait for; a candidate that has come free in this moment cools no less.
-    fn why_passed_over(&self, candidate: usize, now: MonoTime) -> PassedOver {
-        let keys = 0..self.pool(candidate).len();
-        let mut states = keys.filter_map(|key| self.key_state(candidate, key, now));
-        let first = states.next().unwrap_or(PassedOver::Cooling);
-        match states.any(|state| state == PassedOver::Cooling) {
-            true => PassedOver::Cooling,
-            false => first,
+    fn why_passed_over(&self, candidate: usize, manners: Manners, now: MonoTime) -> PassedOver {
+        let state = |key| self.key_state(candidate, key, now);
+        let mut keys = 0..self.pool(candidate).len();
+        let fit = keys.clone().find(|key| state(*key).is_none());
+        if let Some(key) = fit {
+            let pooled = self.pool(candidate).get(key);
+            let probed = pooled.is_some_and(|key| key.cooldown.is_probed(now));
+            return if probed && manners == Manners::Yield {
+                PassedOver::Probed
+            } else if self.local_limit(candidate, now).is_some() {
+                PassedOver::Limited
+            } else {
+                PassedOver::Cooling
+            };
         }
+        if keys.any(|key| state(key) == Some(PassedOver::Cooling)) {
+            return PassedOver::Cooling;
+        }
+        state(0).unwrap_or(PassedOver::Cooling)
     }
 
-    /// A remembered cooldown counts as a certified rejection (R-S5); a key that is set aside does not.
+    /// A remembered cooldown counts as a certified rejection (R-S5), and so does what the operator's own limits keep from a target; a key
+    /// that is set aside, and a target that fails, do not.
     fn pass_over(&mut self, passed_over: PassedOver) {
         match passed_over {
-            PassedOver::Cooling => self.lasting.cooled = true,
+            PassedOver::Cooling | PassedOver::Probed => self.lasting.cooled = true,
+            PassedOver::Limited => self.lasting.limited = true,
+            PassedOver::Failing => {
+                self.lasting.failing = true;
+                self.pass.object(Some(Suppression::NotThrottled));
+            }
             PassedOver::Aside(AsideReason::Quota) => {
                 self.lasting.used_up = true;
                 self.pass.object(Some(Suppression::HardQuota));
@@ -113,11 +173,15 @@ impl Executor {
         }
     }
 
-    /// The next key of the current candidate's pool that may be used now and was not tried.
-    pub(super) fn next_key(&self, candidate: usize, now: MonoTime) -> Option<usize> {
+    /// The next key of the current candidate's pool that may be used now and was not tried, with what it needs.
+    pub(super) fn next_key(&self, candidate: usize, now: MonoTime) -> Option<(usize, Hold)> {
         let mut keys = 0..self.pool(candidate).len();
-        keys.find(|key| {
-            self.pass.keys_tried & (1 << key) == 0 && self.key_state(candidate, *key, now).is_none()
+        keys.find_map(|key| {
+            if self.pass.keys_tried & (1 << key) != 0 {
+                return None;
+            }
+            let hold = self.claim(candidate, key, Manners::Yield, now).ok()?;
+            Some((key, hold))
         })
     }
 
@@ -129,7 +193,7 @@ impl Executor {
 
     /// The keys that the operation may use at the candidate. A bound one has the first alone: its state belongs to an account, and
     /// another key may be another account's (R-F8).
-    fn pool(&self, candidate: usize) -> &[TargetKey] {
+    pub(super) fn pool(&self, candidate: usize) -> &[TargetKey] {
         let keys = match self.plan.target(candidate) {
             Some((_, target)) => target.keys.as_slice(),
             None => &[],
@@ -138,21 +202,6 @@ impl Executor {
             (Some(_), [first, ..]) => std::slice::from_ref(first),
             _ => keys,
         }
-    }
-
-    /// Why the key may not be used now, if so.
-    fn key_state(&self, candidate: usize, key: usize, now: MonoTime) -> Option<PassedOver> {
-        let aside = self.pool(candidate).get(key)?.aside.remaining_after(now);
-        if let Some((reason, _)) = aside {
-            return Some(PassedOver::Aside(reason));
-        }
-        self.key_not_before(candidate, key, now)
-            .map(|_| PassedOver::Cooling)
-    }
-
-    /// Whether the key cools or is set aside.
-    pub(super) fn is_unfit(&self, candidate: usize, key: usize, now: MonoTime) -> bool {
-        self.key_state(candidate, key, now).is_some()
     }
 
     pub(super) fn begin(
@@ -217,7 +266,13 @@ impl Executor {
                 (None, None) => self.learned(candidate, key).map(|_| now),
             }
         });
-        instants.min()
+        let keys = instants.min();
+        match self.local_limit(candidate, now) {
+            Some(Exhausted::Until(until)) => keys.max(Some(until)),
+            // Nobody knows when a slot comes free.
+            Some(Exhausted::Full) => keys.filter(|at| *at > now),
+            None => keys,
+        }
     }
 
     /// The earliest instant at which some candidate may be sent to again (R-S13). One without a known instant gets a small default.
@@ -243,6 +298,7 @@ impl Executor {
             unfinished: matches!(self.phase, Phase::Selected(_) | Phase::Sending(_)),
             sends_left: self.sends_left(),
             budget_left: self.plan.route.retry_budget.has_room(now),
+            limited: self.lasting.limit_stop,
             failover_left: self.plan.failover_left(now),
             delay,
             jitter: backoff::jitter(delay, chance),

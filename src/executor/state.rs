@@ -108,6 +108,12 @@ pub(super) struct Lasting {
     pub cooled: bool,
     /// Whether a candidate was passed over because the quota of its keys is used up.
     pub used_up: bool,
+    /// Whether a candidate was passed over for its local limits: that counts as its rejection, too.
+    pub limited: bool,
+    /// Whether local limits ended the operation.
+    pub limit_stop: bool,
+    /// Whether a candidate was passed over for failures that prove nothing.
+    pub failing: bool,
     /// Whether it was noted that the route's retry budget refused something.
     pub budget_noted: bool,
     /// Whether a second round has begun and its end is not noted.

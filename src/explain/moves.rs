@@ -280,6 +280,7 @@ fn movement(routing: &Routing, reach: usize, failure: Failure) -> Option<Move> {
             attempts_left,
             sticky_left,
             has_next,
+            next_limited: false,
             // Keys and own retries stay with the target; they are told for each candidate.
             has_next_key: false,
             pool_moves_on: false,

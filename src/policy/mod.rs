@@ -1,4 +1,5 @@
-//! Compiled, immutable rules and the shared counters that they consult. No clock, no I/O; atomics are the only state.
+//! Compiled, immutable rules and the shared counters that they consult. No clock, no I/O; atomics, and one short lock around sums, are the only
+//! state.
 //!
 //! A [`snapshot::Snapshot`] is what one reload produced. An operation keeps the snapshot it began with.
 
@@ -7,6 +8,7 @@ pub mod aws;
 pub mod buffered;
 pub mod cooldown;
 pub mod identity;
+pub mod limits;
 pub mod provider;
 pub mod retry_budget;
 pub mod route;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::admission::Waiters;
 use super::cooldown::{Cooldown, KeyAside};
+use super::limits::TargetLimits;
 use super::provider::{Ownership, RetryRules};
 use super::retry_budget::RetryBudget;
 use super::routing::Routing;
@@ -62,6 +63,8 @@ pub struct Target {
     pub ownership: Ownership,
     /// The gateway's own retries at its provider, when it owns them.
     pub retry: Option<RetryRules>,
+    /// The account of its local limits, when it has any. Shared with the snapshots before and after as long as they are the same.
+    pub limits: Option<Arc<TargetLimits>>,
 }
 
 /// One key of a target's pool, with what is known of it.

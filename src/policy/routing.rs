@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use super::cooldown::FailureRules;
 pub use crate::core::fallback::Fallback;
 
 /// The routing rules of one route.
@@ -29,6 +30,10 @@ pub struct Routing {
     pub on_client_disconnect: OnDisconnect,
     /// Longest time that a certified delay sets a candidate aside for other operations; zero turns it off.
     pub cooldown_max: Duration,
+    /// How long a key with a used-up quota is set aside; zero turns it off.
+    pub quota_aside: Duration,
+    /// When failures without a certificate set a candidate aside; `None` when they never do.
+    pub failures: Option<FailureRules>,
 }
 
 impl Routing {

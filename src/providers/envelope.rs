@@ -55,6 +55,8 @@ pub enum GatewayCode {
     DeadlineExceeded,
     /// Every target was throttled and none sent an answer that can be passed on.
     UpstreamThrottled,
+    /// The limits that the operator set for the route's targets are used up.
+    LocalLimit,
     /// A stream broke after its first bytes had been passed on.
     StreamInterrupted,
     /// A defect of the gateway.
@@ -63,7 +65,7 @@ pub enum GatewayCode {
 
 impl GatewayCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [GatewayCode; 21] = [
+    pub const ALL: [GatewayCode; 22] = [
         GatewayCode::ModelNotFound,
         GatewayCode::PathNotFound,
         GatewayCode::MethodNotAllowed,
@@ -83,6 +85,7 @@ impl GatewayCode {
         GatewayCode::UpstreamTimeout,
         GatewayCode::DeadlineExceeded,
         GatewayCode::UpstreamThrottled,
+        GatewayCode::LocalLimit,
         GatewayCode::StreamInterrupted,
         GatewayCode::Internal,
     ];
@@ -167,6 +170,11 @@ impl GatewayCode {
             GatewayCode::UpstreamThrottled => {
                 ("upstream_throttled", 429, "every target is throttled")
             }
+            GatewayCode::LocalLimit => (
+                "local_limit",
+                429,
+                "the limits set for the targets of this route are used up",
+            ),
             GatewayCode::StreamInterrupted => (
                 "stream_interrupted",
                 502,

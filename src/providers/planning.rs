@@ -107,6 +107,12 @@ pub fn binding(scan: &Scan, model: &str, has: impl Fn(&str) -> bool) -> Option<&
         .map(|binding| binding.label())
 }
 
+/// The tokens of a request of so many bytes, for the limits of its target. English text has some four bytes a token; the answer is not
+/// counted before it is there, since few requests say how long it may be.
+pub fn estimated_tokens(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
+}
+
 /// Whether the caller owns the retries of every target (R-P1).
 pub fn caller_owns_retries(snapshot: &Snapshot, route: &Route) -> bool {
     route.targets.iter().all(|target| {

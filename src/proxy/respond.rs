@@ -73,6 +73,18 @@ pub fn final_answer(cell: &OperationCell, answer: &FinalAnswer) -> Result<Answer
             )?;
             answer
         }
+        FinalAnswer::LocalLimit(headers) => {
+            let mut answer = made(GatewayCode::LocalLimit)?;
+            let route_headers = cell.facts.snapshot.server.route_headers;
+            throttled(&mut answer.header, headers, route_headers)?;
+            answer
+        }
+        FinalAnswer::Failing(headers) => {
+            let mut answer = made(GatewayCode::NoCandidate)?;
+            let route_headers = cell.facts.snapshot.server.route_headers;
+            throttled(&mut answer.header, headers, route_headers)?;
+            answer
+        }
         FinalAnswer::CredentialsExhausted => made(GatewayCode::UpstreamCredentialsExhausted)?,
         FinalAnswer::Unreachable => unanswered(GatewayCode::UpstreamUnreachable)?,
         FinalAnswer::Ambiguous => unanswered(GatewayCode::UpstreamAmbiguous)?,

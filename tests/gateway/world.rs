@@ -134,6 +134,7 @@ impl World {
             binding: None,
             caller_retry: false,
             caller_owns_retries: true,
+            tokens: 10,
             held_bytes: 100,
         });
         let mut running = Running {

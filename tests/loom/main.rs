@@ -28,6 +28,7 @@ use rondo::executor::watchdog::{Reached, Watchdog};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::BufferedBytes;
 use rondo::policy::cooldown::Cooldown;
+use rondo::policy::limits::{Exhausted, LimitRules, TargetLimits};
 use rondo::policy::provider::Ownership;
 use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
@@ -213,6 +214,7 @@ fn plan() -> Plan {
         keys: vec![TargetKey::fresh(None)],
         ownership: Ownership::External,
         retry: None,
+        limits: None,
     };
     let routing = Routing {
         mode: Mode::PriorityFailover,
@@ -226,6 +228,8 @@ fn plan() -> Plan {
         sticky_tries: 1,
         on_client_disconnect: OnDisconnect::Abort,
         cooldown_max: Duration::ZERO,
+        quota_aside: Duration::ZERO,
+        failures: None,
     };
     let route = Route {
         name: "r".into(),
@@ -244,6 +248,7 @@ fn plan() -> Plan {
         caller_owns_retries: true,
         began: at(0),
         deadline: at(1_000_000),
+        tokens: 0,
         held_bytes: 0,
     }
 }
@@ -354,5 +359,51 @@ fn the_retry_budget_is_never_passed() {
         let there = other.join().unwrap();
         assert!(!(here && there), "one extra send was given twice");
         assert_eq!(budget.charged(at(5)), u64::from(here) + u64::from(there));
+    });
+}
+
+// What a minute and the slots hold is asked and taken in one step; what did not run is given back whole.
+#[test]
+fn a_local_limit_is_never_passed() {
+    loom::model(|| {
+        let account = Arc::new(TargetLimits::new(LimitRules {
+            requests_per_minute: Some(2),
+            tokens_per_minute: Some(10),
+            concurrent: Some(1),
+        }));
+        let other = {
+            let account = Arc::clone(&account);
+            thread::spawn(move || account.reserve(6, at(5)).map(drop))
+        };
+        let here = account.reserve(6, at(5));
+        let usage = account.usage(at(5));
+        assert!(usage.concurrent <= 1 && usage.tokens <= 10, "{usage:?}");
+        if let Ok(mut share) = here {
+            share.keep();
+        }
+        let there = other.join().unwrap();
+        assert_ne!(there, Err(Exhausted::Full), "the minute is said first");
+        let usage = account.usage(at(5));
+        assert_eq!(usage.concurrent, 0);
+        assert_eq!(usage.tokens, usage.requests * 6);
+    });
+}
+
+// C21 C24: two that come when a rest is over: one tries first, and when it has ended the next one can.
+#[test]
+fn one_probe_is_given_at_a_time() {
+    loom::model(|| {
+        let cooldown = Arc::new(Cooldown::default());
+        cooldown.extend(at(100));
+        let other = {
+            let cooldown = Arc::clone(&cooldown);
+            thread::spawn(move || cooldown.take_probe(at(200)))
+        };
+        let here = cooldown.take_probe(at(200));
+        let there = other.join().unwrap();
+        assert!(here.is_some() != there.is_some(), "both tried first, or none");
+        drop((here, there));
+        assert!(!cooldown.is_probed(at(200)));
+        assert!(cooldown.take_probe(at(200)).is_some(), "a probe was never released");
     });
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use rondo::core::limits::{KEY_QUOTA_ASIDE, KEY_REFUSED_ASIDE};
+use rondo::core::limits::KEY_REFUSED_ASIDE;
 use rondo::executor::plan::Plan;
 use rondo::policy::route::Route;
 
 use crate::simulation::auditor::Cooling;
 use crate::support::check::{Run, START, Script, check, play_plan};
+use crate::support::ms;
 use crate::support::spec::{Spec, route, two_rounds};
 
 fn pool(keys: usize) -> Spec {
@@ -286,8 +287,8 @@ fn a_key_is_set_aside_for_later_operations() {
     for (token, aside) in [
         ("auth", KEY_REFUSED_ASIDE),
         ("auth403", KEY_REFUSED_ASIDE),
-        ("quota", KEY_QUOTA_ASIDE),
-        ("quota402", KEY_QUOTA_ASIDE),
+        ("quota", ms(600_000)),
+        ("quota402", ms(600_000)),
     ] {
         let (spec, mut cooling) = (pool(2), Cooling::default());
         let route = spec.build();

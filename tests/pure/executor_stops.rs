@@ -202,6 +202,15 @@ fn the_first_question_that_holds_decides() {
         }),
         Decision::NextTarget
     );
+    assert_eq!(
+        decided(Facts {
+            sticky_left: 0,
+            has_next: false,
+            next_limited: true,
+            ..funded
+        }),
+        Decision::Stop(Stop::LocalLimit)
+    );
     let last = Facts {
         sticky_left: 0,
         has_next: false,
@@ -224,6 +233,7 @@ fn plain<'a>(report: &'a AttemptReport, fallback: &'a Fallback) -> Facts<'a> {
         attempts_left: 5,
         sticky_left: 1,
         has_next: true,
+        next_limited: false,
         has_next_key: false,
         pool_moves_on: false,
         retry_pause: None,

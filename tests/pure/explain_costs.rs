@@ -70,6 +70,7 @@ fn play(snapshot: &Snapshot, kinds: &[usize], binding: Option<&'static str>) -> 
         caller_owns_retries: true,
         began: MonoTime::ZERO,
         deadline: MonoTime::ZERO.after(route.deadline),
+        tokens: 10,
         held_bytes: 0,
         route: Arc::clone(route),
     };

@@ -100,6 +100,7 @@ impl World {
             caller_owns_retries: true,
             began: at(0).mono,
             deadline: at(600_000_000).mono,
+            tokens: 10,
             held_bytes: 10,
         });
         World {

@@ -9,6 +9,7 @@ use rondo::core::outcome::AttemptReport;
 use rondo::core::time::MonoTime;
 use rondo::executor::effect::Begin;
 use rondo::executor::event::{Event, StreamEnd};
+use rondo::policy::route::Route;
 use rondo::policy::routing::{Fallback, Mode};
 
 use crate::simulation::auditor::Cooling;
@@ -165,6 +166,7 @@ fn live(spec: &Spec, palette: &Palette, choices: &mut Choices, outside_max: u32)
     let route = spec.build();
     let mut cooling = Cooling::default();
     let mut driver = Driver::new(spec.plan(&route, START), START, 7);
+    exhaust(spec, &route, &mut cooling);
     let mut outside_left = outside_max;
     let mut steps = 0;
     let mut is_late = false;
@@ -233,6 +235,24 @@ fn live(spec: &Spec, palette: &Palette, choices: &mut Choices, outside_max: u32)
         1,
         "a permit outlived its operation"
     );
+}
+
+/// Uses up the minute of the targets that the configuration names.
+fn exhaust(spec: &Spec, route: &Route, cooling: &mut Cooling) {
+    for (index, target) in route.targets.iter().enumerate() {
+        let Some(account) = target.limits.as_ref() else {
+            continue;
+        };
+        while spec.exhausted & (1 << index) != 0 {
+            let Ok(mut share) = account.reserve(spec.tokens, START) else {
+                break;
+            };
+            share.keep();
+            let books = Arc::as_ptr(account) as usize;
+            let id = cooling.reserve(books, spec.tokens, START);
+            cooling.free(books, id, true);
+        }
+    }
 }
 
 fn strategies() -> Vec<Fallback> {
@@ -404,6 +424,49 @@ fn every_outside_event_at_every_step() {
         }));
     }
     count("one event", &configurations, FEW_OUTCOMES, 1, 60_000);
+}
+
+// R-F2 R-S5 R-S13 R-S16: local limits, with and without the strategy that skips.
+#[test]
+fn every_outcome_beside_an_exhausted_target() {
+    let mut configurations = Vec::new();
+    for mut fallback in strategies() {
+        for (targets, exhausted) in [(1, 1), (2, 1), (2, 2), (2, 3), (3, 2)] {
+            for skips in [false, true] {
+                for limits in [
+                    (Some(1), None, None),
+                    (None, None, Some(1)),
+                    (Some(2), None, Some(1)),
+                ] {
+                    for base in [route(targets), two_rounds(targets)] {
+                        let (requests, tokens, at_once) = limits;
+                        let limited = base.limits(requests, tokens, at_once);
+                        fallback.rate_limiting = skips;
+                        let base = Spec {
+                            limited: exhausted,
+                            exhausted: if requests.is_some() { exhausted } else { 0 },
+                            fallback: fallback.clone(),
+                            sticky_tries: 2,
+                            ..limited
+                        };
+                        let long = Spec {
+                            wait_max: 61_000,
+                            ..base.clone()
+                        };
+                        configurations.extend([base, long]);
+                    }
+                }
+            }
+        }
+    }
+    count("limits", &configurations, ALL_OUTCOMES, 0, 100_000);
+    count(
+        "limits, one event",
+        &configurations,
+        FEW_OUTCOMES,
+        1,
+        60_000,
+    );
 }
 
 // Two events, for instance a drain and then a client that leaves.

@@ -295,6 +295,7 @@ impl Scenario {
             caller_owns_retries: planning::caller_owns_retries(snapshot, route),
             began,
             deadline: began.after(deadline),
+            tokens: 10,
             held_bytes: 100,
         }
     }

@@ -1,10 +1,12 @@
-//! Counters that outlive a snapshot: cooldowns of (provider, key, model), the waiting rooms and retry budgets of routes.
+//! Counters that outlive a snapshot: cooldowns of (provider, key, model), the waiting rooms and retry budgets of routes,
+//! the limits of targets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::policy::admission::Waiters;
 use crate::policy::cooldown::{Cooldown, KeyAside};
+use crate::policy::limits::{LimitRules, TargetLimits};
 use crate::policy::provider::Provider;
 use crate::policy::retry_budget::RetryBudget;
 use crate::policy::route::{Target, TargetKey};
@@ -36,6 +38,8 @@ pub(super) struct Cells {
     asides: HashMap<ProviderKey, (Option<Secret>, Arc<KeyAside>)>,
     waiters: HashMap<String, Arc<Waiters>>,
     budgets: HashMap<String, Arc<RetryBudget>>,
+    /// By route and target.
+    limits: HashMap<(String, String), Arc<TargetLimits>>,
 }
 
 impl Cells {
@@ -45,6 +49,7 @@ impl Cells {
             asides: HashMap::new(),
             waiters: HashMap::new(),
             budgets: HashMap::new(),
+            limits: HashMap::new(),
         };
         let Some(previous) = previous else {
             return cells;
@@ -55,6 +60,10 @@ impl Cells {
             let budget = Arc::clone(&route.retry_budget);
             cells.budgets.insert(route.name.to_string(), budget);
             for target in &route.targets {
+                if let Some(limits) = &target.limits {
+                    let place = (route.name.to_string(), target.name.to_string());
+                    cells.limits.insert(place, Arc::clone(limits));
+                }
                 let Some(provider) = previous.provider(target.provider) else {
                     continue;
                 };
@@ -77,6 +86,16 @@ impl Cells {
 
     pub fn retry_budget(&mut self, route: &str) -> Arc<RetryBudget> {
         Arc::clone(self.budgets.entry(route.to_owned()).or_default())
+    }
+
+    /// The account of a target. Another rule begins another account.
+    pub fn limits(&mut self, route: &str, target: &Target, rules: LimitRules) -> Arc<TargetLimits> {
+        let place = (route.to_owned(), target.name.to_string());
+        let known = self
+            .limits
+            .get(&place)
+            .filter(|known| *known.rules() == rules);
+        known.map_or_else(|| Arc::new(TargetLimits::new(rules)), Arc::clone)
     }
 
     /// The pool of a target of this provider.

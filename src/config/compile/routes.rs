@@ -9,8 +9,10 @@ use super::providers::Entry;
 use crate::config::problem::{Spot, nearest};
 use crate::config::reader::Map;
 use crate::core::api::{Api, ApiSet};
+use crate::policy::limits::LimitRules;
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::{ModelPattern, Route, Target, TargetKey};
+use crate::policy::routing::{Mode, Routing};
 
 /// What is unique over all routes.
 #[derive(Default)]
@@ -63,11 +65,16 @@ impl Compiler<'_> {
                 target.retry = provider.retry;
             }
         }
+        for (target, item) in targets.iter_mut().zip(&items) {
+            let rules = item.given_map("limits").map(|limits| limit_rules(&limits));
+            target.limits = rules.map(|rules| cells.limits(name, target, rules));
+        }
         let used: Vec<Option<&Provider>> = targets.iter().map(provider_of).collect();
         if used.len() == items.len() {
             self.warn_about_formats(&items, &used);
         }
         let routing = self.routing(map, items.len(), &used);
+        self.warn_about_limits(map, &items, &routing);
         Route {
             name: name.into(),
             models,
@@ -135,6 +142,7 @@ impl Compiler<'_> {
                 keys: vec![TargetKey::fresh(None)],
                 ownership: Ownership::External,
                 retry: None,
+                limits: None,
             });
         }
         targets
@@ -158,6 +166,31 @@ impl Compiler<'_> {
             self.report.refuse(&item.at("provider"), message);
         }
         found
+    }
+
+    /// Limits and the strategy that makes them skip a target belong together.
+    fn warn_about_limits(&mut self, map: &Map<'_>, items: &[Map<'_>], routing: &Routing) {
+        let limited: Vec<&Map<'_>> = items.iter().filter(|item| item.has("limits")).collect();
+        let skips = routing.fallback.rate_limiting;
+        if let (true, true) = (limited.is_empty(), skips) {
+            let spot = map.map("routing").at("fallback_strategy");
+            let message = "rate_limiting has no effect: no target of this route has `limits`";
+            self.report.warn(&spot, message);
+        }
+        let several = items.len() > 1 && routing.mode == Mode::PriorityFailover;
+        for item in limited.iter().filter(|_| several && !skips) {
+            let message = "used up, they end the operation with 429 local_limit although the route has other targets; add rate_limiting to routing.fallback_strategy to skip the target instead";
+            self.report.warn(&item.at("limits"), message);
+        }
+        for item in limited {
+            if item
+                .given_map("limits")
+                .is_some_and(|limits| is_empty(&limits))
+            {
+                let message = "no limit is given; needed is one of requests_per_minute, tokens_per_minute and concurrent";
+                self.report.refuse(&item.at("limits"), message);
+            }
+        }
     }
 
     /// Warns of targets that some of the route's requests pass by, since their provider does not speak the format.
@@ -202,4 +235,18 @@ impl Compiler<'_> {
             self.report.warn(&spot, message);
         }
     }
+}
+
+const LIMITS: [&str; 3] = ["requests_per_minute", "tokens_per_minute", "concurrent"];
+
+fn limit_rules(limits: &Map<'_>) -> LimitRules {
+    LimitRules {
+        requests_per_minute: limits.given_number("requests_per_minute"),
+        tokens_per_minute: limits.given_number("tokens_per_minute"),
+        concurrent: limits.given_number("concurrent"),
+    }
+}
+
+fn is_empty(limits: &Map<'_>) -> bool {
+    !LIMITS.iter().any(|key| limits.has(key))
 }

@@ -7,7 +7,7 @@ use crate::config::problem::Spot;
 use crate::config::reader::Map;
 use crate::core::limits::{ROUNDS_MAX, SENDS_MAX};
 use crate::policy::provider::Provider;
-use crate::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
+use crate::policy::routing::{Exhaustion, FailureRules, Fallback, Mode, OnDisconnect, Routing};
 
 impl Compiler<'_> {
     pub(super) fn routing(
@@ -32,6 +32,7 @@ impl Compiler<'_> {
             .given_number("max_upstream_sends")
             .map_or(sends_default, total);
         self.warn_about_retries(&map, route, used, attempts_max, sends_max);
+        let cooldown = map.map("cooldown");
         Routing {
             mode,
             attempts_max,
@@ -52,7 +53,13 @@ impl Compiler<'_> {
                 Some("drain") => OnDisconnect::Drain,
                 _ => OnDisconnect::Abort,
             },
-            cooldown_max: map.map("cooldown").millis("max_ms"),
+            cooldown_max: cooldown.millis("max_ms"),
+            quota_aside: cooldown.millis("quota_ms"),
+            failures: cooldown.given_map("failures").map(|rules| FailureRules {
+                count: rules.number("count"),
+                within: rules.millis("within_ms"),
+                cooldown: rules.millis("cooldown_ms"),
+            }),
         }
     }
 
@@ -202,10 +209,6 @@ impl Compiler<'_> {
             if std::mem::replace(switch, true) {
                 self.report
                     .refuse(&item.spot, format!("{} is listed twice", item.value));
-            }
-            if item.value == "rate_limiting" {
-                let message = "no effect in this version, which has no local rate limits";
-                self.report.warn(&item.spot, message);
             }
         }
         fallback

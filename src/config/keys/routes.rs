@@ -63,8 +63,40 @@ static TARGET: Shape = shape(
             "the client's model name",
             "The provider's own name of the model.",
         ),
+        optional(
+            "limits",
+            Kind::Mapping(&LIMITS),
+            "not limited here",
+            "What this gateway sends to the target, at most. With `fallback_strategy: [rate_limiting]` an exhausted target is skipped; without, it ends the operation with 429 local_limit.",
+        ),
     ],
 );
+
+static LIMITS: Shape = shape(
+    "Limits of one target in one gateway; several gateways do not share them.",
+    &[
+        optional(
+            "requests_per_minute",
+            number(1, COUNT_MAX, ""),
+            "not limited",
+            "Sends in any minute.",
+        ),
+        optional(
+            "tokens_per_minute",
+            number(1, COUNT_MAX, ""),
+            "not limited",
+            "Tokens in any minute: a quarter of the prompt's bytes when it is sent, what was really used when the answer tells.",
+        ),
+        optional(
+            "concurrent",
+            number(1, 1_000_000, ""),
+            "not limited",
+            "Attempts at once; a stream counts until its end.",
+        ),
+    ],
+);
+/// A thousand million a minute is more than any provider sells.
+const COUNT_MAX: u64 = 1_000_000_000;
 
 static ROUTING: Shape = shape(
     "How a route fails over.",
@@ -139,7 +171,7 @@ static ROUTING: Shape = shape(
             "cooldown",
             Kind::Mapping(&COOLDOWN),
             "every default",
-            "How long a throttled target is set aside for other operations.",
+            "How long a target is set aside for other operations.",
         ),
     ],
 );
@@ -190,7 +222,7 @@ const STRATEGY: &[Choice] = &[
     ),
     choice(
         "rate_limiting",
-        "Locally exhausted limits; no effect in this version.",
+        "Targets whose `limits` are used up are skipped.",
     ),
 ];
 
@@ -203,15 +235,46 @@ const DISCONNECT: &[Choice] = &[
 ];
 
 static COOLDOWN: Shape = shape(
-    "How long a certified delay sets a target aside.",
-    &[defaulted(
-        "max_ms",
-        number(
-            0,
-            60_000,
-            "limits change, and after a minute one probe is cheap",
+    "How long a target is set aside for other operations. When that is over, one of them tries it first.",
+    &[
+        defaulted(
+            "max_ms",
+            number(
+                0,
+                60_000,
+                "limits change, and after a minute one probe is cheap",
+            ),
+            Number(preset::COOLDOWN_MAX_MS),
+            "Longest time for a certified delay; 0 turns it off.",
         ),
-        Number(preset::COOLDOWN_MAX_MS),
-        "Longest time; 0 turns it off.",
-    )],
+        defaulted(
+            "quota_ms",
+            millis(0),
+            Number(preset::COOLDOWN_QUOTA_MS),
+            "Time for a key whose quota is used up; 0 turns it off.",
+        ),
+        optional(
+            "failures",
+            Kind::MappingOrOff(&FAILURES),
+            "off",
+            "When failures without a certificate set a target aside: 5xx answers, broken and silent connections. They prove nothing of a request, so a target passed over for them speaks against a second round.",
+        ),
+    ],
+);
+
+static FAILURES: Shape = shape(
+    "Failures in a row, with no success between them.",
+    &[
+        required("count", number(1, 65_535, ""), "So many of them."),
+        required("within_ms", millis(1), "Within so long of the first."),
+        required(
+            "cooldown_ms",
+            number(
+                1,
+                600_000,
+                "one probe is cheap, and a target that is well again is wanted",
+            ),
+            "Set the target aside for so long.",
+        ),
+    ],
 );

@@ -83,8 +83,52 @@ fn routing_has_its_defaults_by_the_number_of_targets() {
         sticky_tries: 2,
         on_client_disconnect: OnDisconnect::Abort,
         cooldown_max: Duration::from_secs(60),
+        quota_aside: Duration::from_secs(600),
+        failures: None,
     };
     assert_eq!(two, expected);
+}
+
+#[test]
+fn cooldowns_can_be_told_apart() {
+    let off = routing("cooldown: { max_ms: 0, quota_ms: 0, failures: off }");
+    assert!(off.cooldown_max.is_zero() && off.quota_aside.is_zero() && off.failures.is_none());
+    let given =
+        routing("cooldown: { failures: { count: 5, within_ms: 30000, cooldown_ms: 10000 } }");
+    let rules = given.failures.unwrap();
+    assert_eq!(
+        (rules.count, rules.within, rules.cooldown),
+        (5, Duration::from_secs(30), Duration::from_secs(10))
+    );
+    assert_eq!(
+        routing("max_failover_elapsed_ms: 30000").failover_within,
+        Some(Duration::from_secs(30))
+    );
+}
+
+// R-F2
+#[test]
+fn limits_belong_to_their_target() {
+    let text = GOOD.replace(
+        "provider: a }",
+        "provider: a, limits: { requests_per_minute: 60, tokens_per_minute: 90000 } }",
+    );
+    let text = text.replace(
+        "models:",
+        "routing: { fallback_strategy: [rate_limiting] }\n    models:",
+    );
+    let route = &snapshot(&text).routes[0];
+    assert!(route.routing.fallback.rate_limiting && !route.routing.fallback.http_429);
+    let rules = *route.targets[0].limits.as_ref().unwrap().rules();
+    assert_eq!(
+        (
+            rules.requests_per_minute,
+            rules.tokens_per_minute,
+            rules.concurrent
+        ),
+        (Some(60), Some(90_000), None)
+    );
+    assert!(route.targets[1].limits.is_none());
 }
 
 // R-K1

@@ -179,3 +179,40 @@ fn budgets_have_bounds() {
         ],
     );
 }
+
+#[test]
+fn limits_and_failures_are_told_where_they_are_wrong() {
+    let limited = |limits: &str| {
+        super::GOOD.replace(
+            "provider: a }",
+            &format!("provider: a, limits: {limits} }}"),
+        )
+    };
+    let cases = [
+        (
+            limited("{}"),
+            "routes[0].targets[0].limits: no limit is given; needed is one of requests_per_minute, tokens_per_minute and concurrent",
+        ),
+        (
+            limited("{ concurrent: 0 }"),
+            "routes[0].targets[0].limits.concurrent: 0 is out of range; allowed is 1 to 1000000",
+        ),
+        (
+            with_routing("cooldown: { failures: on }"),
+            "routes[0].routing.cooldown.failures: ",
+        ),
+        (
+            with_routing("cooldown: { failures: { count: 3, within_ms: 1 } }"),
+            "routes[0].routing.cooldown.failures.cooldown_ms: missing",
+        ),
+        (
+            with_routing("mode: primary_only\nmax_failover_elapsed_ms: 1"),
+            "routes[0].routing.max_failover_elapsed_ms: needs failover",
+        ),
+    ];
+    for (text, expected) in cases {
+        let found = super::errors(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+}

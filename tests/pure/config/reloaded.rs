@@ -127,6 +127,40 @@ ledger:";
 
 // R-C2
 #[test]
+fn what_a_target_has_used_survives_unless_its_limits_change() {
+    let limited = |limits: &str| {
+        GOOD.replace(
+            "provider: a }",
+            &format!("provider: a, limits: {{ {limits} }} }}"),
+        )
+    };
+    let account = |snapshot: &Snapshot| snapshot.routes[0].targets[0].limits.clone().unwrap();
+    let now = MonoTime::from_micros(9);
+    let first = snapshot(&limited("concurrent: 2"));
+    let share = account(&first).reserve(1, now).unwrap();
+    let same = reload(
+        &first,
+        &limited("concurrent: 2").replace("gpt-4o-prod", "other"),
+    )
+    .snapshot;
+    assert!(Arc::ptr_eq(&account(&first), &account(&same)));
+    assert_eq!(account(&same).usage(now).concurrent, 1);
+    let other = reload(&same, &limited("concurrent: 3")).snapshot;
+    assert_eq!(account(&other).usage(now).concurrent, 0);
+    drop(share);
+    assert!(
+        reload(&other, GOOD).snapshot.routes[0].targets[0]
+            .limits
+            .is_none()
+    );
+    assert!(Arc::ptr_eq(
+        &first.routes[0].retry_budget,
+        &other.routes[0].retry_budget
+    ));
+}
+
+// R-C2
+#[test]
 fn a_bad_file_leaves_the_previous_snapshot_alone() {
     let first = snapshot(GOOD);
     let permit = first.routes[0].waiters.enter(5);

@@ -92,7 +92,7 @@ fn settings_without_effect_are_pointed_out() {
     warned(
         &with_routing("fallback_strategy: [http_429, rate_limiting]"),
         &[
-            "rondo.yaml:15:37: routes[0].routing.fallback_strategy[1]: no effect in this version, which has no local rate limits",
+            "rondo.yaml:15:26: routes[0].routing.fallback_strategy: rate_limiting has no effect: no target of this route has `limits`",
         ],
     );
     warned(
@@ -101,6 +101,25 @@ fn settings_without_effect_are_pointed_out() {
             "rondo.yaml:16:28: routes[0].routing.max_target_attempts: no effect beyond 1: mode primary_only tries the first target alone",
         ],
     );
+}
+
+// R-F2
+#[test]
+fn limits_that_end_operations_are_pointed_out() {
+    let limited = GOOD.replace(
+        "provider: a }",
+        "provider: a, limits: { requests_per_minute: 60 } }",
+    );
+    let found = warnings(&limited);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains(
+        "routes[0].targets[0].limits: used up, they end the operation with 429 local_limit"
+    ));
+    let skips = limited.replace(
+        "models:",
+        "routing: { fallback_strategy: [http_429, rate_limiting] }\n    models:",
+    );
+    warned(&skips, &[]);
 }
 
 // R-P2, R-B1

@@ -17,6 +17,7 @@ mod budget;
 mod keys;
 mod retries;
 mod rounds;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,6 +40,7 @@ use rondo::policy::routing::Mode;
 pub use keys::Cooling;
 use keys::{KeyBooks, Unfit};
 use retries::Counted;
+use shares::Taken;
 
 /// Delay of a target that gave none (R-S13).
 const DEFAULT_DELAY: Duration = Duration::from_millis(250);
@@ -51,6 +53,8 @@ struct Open {
     began: MonoTime,
     sent: bool,
     cooling_seen: MonoTime,
+    failing_seen: MonoTime,
+    taken: Taken,
     own_retry: bool,
     next_key: bool,
     report: Option<AttemptReport>,
@@ -85,6 +89,8 @@ pub struct Auditor {
     open: Option<Open>,
     past: Vec<Past>,
     skipped: Vec<(Round, usize, Unfit)>,
+    /// Whose turn came after the others', since another operation tried them first.
+    deferred: BTreeSet<(Round, usize)>,
     counted: BTreeMap<usize, Counted>,
     spent: BTreeSet<usize>,
     pause: Option<Wait>,
@@ -153,6 +159,7 @@ impl Auditor {
             open: None,
             past: Vec::new(),
             skipped: Vec::new(),
+            deferred: BTreeSet::new(),
             sends: 0,
             attempts: 0,
             settled_attempts: 0,
@@ -319,10 +326,12 @@ impl Auditor {
             self.fail("an outcome without an attempt");
         };
         open.report = Some(report.clone());
-        let (begin, seen) = (open.begin, open.cooling_seen);
+        let (begin, seen, failing) = (open.begin, open.cooling_seen, open.failing_seen);
         match report.outcome {
             Outcome::Succeeded => {
-                cooling.end(self.keys[begin.candidate][begin.key].cooldown, seen);
+                let key = self.keys[begin.candidate][begin.key].cooldown;
+                cooling.end(key, seen);
+                cooling.recover(key, failing);
             }
             Outcome::Rejected(_)
             | Outcome::NotDelivered
@@ -333,13 +342,16 @@ impl Auditor {
                 self.take_of_key(begin.candidate, begin.key, report, cooling);
             }
         }
+        let mut open = self.open.take().unwrap();
+        self.take_end(&mut open, report, cooling);
+        self.open = Some(open);
     }
 
     fn take_note(&mut self, event: &Event, note: &Note, cooling: &Cooling) {
         match note {
             Note::AttemptOpened(begin) => self.on_opened(*begin, cooling),
             Note::SendDispatched(begin) => self.on_sent(event, *begin),
-            Note::AttemptSettled(settled) => self.on_attempt_settled(event, settled),
+            Note::AttemptSettled(settled) => self.on_attempt_settled(event, settled, cooling),
             Note::Skipped { target, round } => self.on_skipped(*target, *round, cooling),
             Note::Failover { from, to, .. } => {
                 let last = self.past.last().map(|past| past.begin.target);

@@ -14,6 +14,7 @@ use rondo::executor::event::{Event, StreamEnd};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::{BufferedBytes, Reservation};
 use rondo::policy::cooldown::KeyAside;
+use rondo::policy::limits::{LimitRules, TargetLimits};
 use rondo::policy::provider::RetryRules;
 use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, TargetKey};
@@ -61,6 +62,7 @@ struct Lane {
     upstreams: Vec<usize>,
     waiters: Arc<Waiters>,
     retry_budget: Arc<RetryBudget>,
+    accounts: Vec<Option<Arc<TargetLimits>>>,
 }
 
 /// One world.
@@ -381,6 +383,7 @@ impl Epoch {
             assert!(bytes <= lane.spec.bytes_max, "R-B6: too many bytes asleep");
             self.tally.most_waiting = self.tally.most_waiting.max(count);
         }
+        self.audit_limits();
         let held: u64 = self
             .flights
             .values()
@@ -388,6 +391,26 @@ impl Epoch {
             .sum();
         assert_eq!(self.account.held(), held, "R-B7: bytes held");
         assert!(held <= BUFFERED_MAX, "R-B7: too many bytes held");
+    }
+
+    /// The books of the local limits and the accounts agree, and no account is over its limit.
+    fn audit_limits(&self) {
+        for account in self.lanes.iter().flat_map(|lane| &lane.accounts).flatten() {
+            let usage = account.usage(self.now);
+            let books = self
+                .cooling
+                .limit_usage(Arc::as_ptr(account) as usize, self.now);
+            assert_eq!(
+                (usage.requests, usage.tokens, usage.concurrent),
+                books,
+                "a reservation leaked"
+            );
+            let rules = account.rules();
+            let within = |used: u64, max: Option<u64>| max.is_none_or(|max| used <= max);
+            assert!(within(usage.requests, rules.requests_per_minute));
+            assert!(within(usage.tokens, rules.tokens_per_minute));
+            assert!(within(usage.concurrent, rules.concurrent));
+        }
     }
 
     fn close(self) -> Tally {
@@ -402,6 +425,13 @@ impl Epoch {
                 (lane.waiters.waiting(), lane.waiters.waiting_bytes()),
                 (0, 0),
                 "R-B6: a slot leaked"
+            );
+        }
+        for account in self.lanes.iter().flat_map(|lane| &lane.accounts).flatten() {
+            assert_eq!(
+                account.usage(self.now).concurrent,
+                0,
+                "a slot of a target leaked"
             );
         }
         self.tally.balance();
@@ -425,6 +455,15 @@ impl Lane {
         let spec = Spec {
             slots_max,
             bytes_max,
+            limited: match rng.random_range(0..2) {
+                0 => rng.random_range(1..16),
+                _ => 0,
+            },
+            limits: LimitRules {
+                requests_per_minute: *[None, Some(40), Some(400)].choose(rng).unwrap(),
+                tokens_per_minute: *[None, Some(1_500), Some(200_000)].choose(rng).unwrap(),
+                concurrent: *[None, Some(1), Some(4)].choose(rng).unwrap(),
+            },
             budget: (
                 *[5, 20].choose(rng).unwrap(),
                 *[0, 1, 10].choose(rng).unwrap(),
@@ -432,11 +471,13 @@ impl Lane {
             ..any_spec(rng, count)
         };
         let retry_budget = spec.retry_budget();
+        let accounts = spec.accounts();
         let pools = upstreams.iter().map(|index| all[*index].clone());
         let route = spec.build_with(
             pools.collect(),
             Arc::clone(&waiters),
             Arc::clone(&retry_budget),
+            &accounts,
         );
         Lane {
             spec,
@@ -444,6 +485,7 @@ impl Lane {
             upstreams,
             waiters,
             retry_budget,
+            accounts,
         }
     }
 
@@ -452,11 +494,17 @@ impl Lane {
         let Spec {
             slots_max,
             bytes_max,
+            budget,
+            limited,
+            limits,
             ..
         } = self.spec;
         self.spec = Spec {
             slots_max,
             bytes_max,
+            budget,
+            limited,
+            limits,
             ..any_spec(rng, self.upstreams.len())
         };
         self.rebuild(all);
@@ -468,6 +516,7 @@ impl Lane {
             pools.collect(),
             Arc::clone(&self.waiters),
             Arc::clone(&self.retry_budget),
+            &self.accounts,
         );
     }
 }
@@ -488,7 +537,7 @@ fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
             http_429: rng.random_range(0..4) > 0,
             http_5xx: rng.random_range(0..2) == 0,
             transport_error: rng.random_range(0..3) == 0,
-            rate_limiting: false,
+            rate_limiting: rng.random_range(0..3) > 0,
             statuses: if rng.random_range(0..4) == 0 {
                 vec![401, 402, 404]
             } else {
@@ -500,6 +549,11 @@ fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
         failover_within: (rng.random_range(0..4) == 0).then(|| rng.random_range(50..3_000)),
         sticky_tries: rng.random_range(1..=3),
         cooldown_max: *[0, 1_000, 60_000].choose(rng).unwrap(),
+        quota_aside: *[0, 5_000, 600_000].choose(rng).unwrap(),
+        failures: *[None, Some((2, 2_000, 700)), Some((3, 10_000, 5_000))]
+            .choose(rng)
+            .unwrap(),
+        tokens: rng.random_range(1..=2_000),
         deadline: *[1_000, 8_000, 60_000].choose(rng).unwrap(),
         caller_owns_retries: rng.random_range(0..2) == 0,
         // Most providers leave retries to the caller.

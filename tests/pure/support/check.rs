@@ -12,13 +12,16 @@
 //! | `cool T2 30000@500` | the same, at 500 ms |
 //! | `cool T2k1 30000` | the same for one key of a pool; without a key it is the first |
 //! | `aside T2k1 refused 60000` | a key is set aside: `refused` or `quota` |
+//! | `fails T2 30000` | failures have set T2 aside for so long |
+//! | `used T2 3` | so many requests of T2's minute are used, the operation's tokens each |
+//! | `busy T2 1` | so many attempts at T2 are under way for the whole operation |
 //! | `sleepers 256` | waiting slots that are taken by others |
 //! | `prepare 20` | milliseconds between the pick of a candidate and the dispatch point |
 //! | `streams broke` | how a good answer ends: `broke`, `timeout`, `gone` |
 //!
 //! What is expected is a list of words: `1:T1` a send in round 1, `1:T1+1` its first sticky try or own retry, `1:T1k2` the
 //! same with the second key, `pause` the sleep before an own retry, `spent` the end of own retries, `skip:T2` passed over while cooling,
-//! `no_budget` refused by the route's retry budget, `wait`, `-reason` a suppression, and the end: `ok`, a status, `throttled(reason)`, `unreachable`, `ambiguous`, `timed_out`,
+//! `no_budget` refused by the route's retry budget, `wait`, `-reason` a suppression, and the end: `ok`, a status, `throttled(reason)`, `local_limit(reason)`, `failing`, `unreachable`, `ambiguous`, `timed_out`,
 //! `deadline`, `no_candidate`, `shutting_down`, `cancelled`.
 
 use std::collections::BTreeMap;
@@ -34,7 +37,7 @@ use rondo::executor::effect::{
 };
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
-use rondo::policy::cooldown::AsideReason;
+use rondo::policy::cooldown::{AsideReason, FailureRules};
 
 use super::driver::{Driver, Surroundings};
 use super::spec::Spec;
@@ -78,6 +81,9 @@ pub struct Script {
     pub events: Vec<(Duration, Event)>,
     pub cooling: Vec<(Place, Duration, Duration)>,
     pub asides: Vec<(Place, AsideReason, Duration)>,
+    pub failing: Vec<(Place, Duration)>,
+    pub used_up: Vec<(Place, u64)>,
+    pub busy: Vec<(Place, u64)>,
     pub sleepers: u16,
     pub prepare: Duration,
     pub stream: Option<StreamEnd>,
@@ -132,6 +138,11 @@ impl Script {
                 self.asides
                     .push((index(words[1]), reason, millis(words[3])));
             }
+            "fails" => self.failing.push((index(words[1]), millis(words[2]))),
+            "used" => self
+                .used_up
+                .push((index(words[1]), words[2].parse().unwrap())),
+            "busy" => self.busy.push((index(words[1]), words[2].parse().unwrap())),
             "sleepers" => self.sleepers = words[1].parse().unwrap(),
             "prepare" => self.prepare = millis(words[1]),
             "streams" => {
@@ -221,6 +232,32 @@ pub fn play_plan(
         aside.extend(reason, until);
         cooling.set_aside(Arc::as_ptr(aside) as usize, reason, until);
     }
+    for ((target, key), length) in std::mem::take(&mut script.failing) {
+        let cooldown = &route.targets[target].keys[key.unwrap_or(0)].cooldown;
+        let rules = FailureRules {
+            count: 1,
+            within: length,
+            cooldown: length,
+        };
+        cooldown.strike(cooldown.seen(), &rules, start);
+        cooling.fail(Arc::as_ptr(cooldown) as usize, start.after(length));
+    }
+    let mut busy = Vec::new();
+    let used = std::mem::take(&mut script.used_up).into_iter();
+    let used = used.map(|place| (place, true));
+    let all = used.chain(script.busy.drain(..).map(|place| (place, false)));
+    for (((target, _), count), ends) in all.collect::<Vec<_>>() {
+        let account = route.targets[target].limits.as_ref().unwrap();
+        for _ in 0..count {
+            let mut share = account.reserve(plan.tokens, start).unwrap();
+            share.keep();
+            let id = cooling.reserve(Arc::as_ptr(account) as usize, plan.tokens, start);
+            match ends {
+                true => cooling.free(Arc::as_ptr(account) as usize, id, true),
+                false => busy.push((share, Arc::as_ptr(account) as usize, id)),
+            }
+        }
+    }
     let mut events = std::mem::take(&mut script.events);
     events.push((plan.deadline.since(start), Event::DeadlinePassed));
     events.sort_by_key(|(at, _)| *at);
@@ -259,6 +296,10 @@ pub fn play_plan(
         u64::from(script.sleepers),
         "R-S22: a slot leaked"
     );
+    for (share, account, id) in busy {
+        drop(share);
+        cooling.free(account, id, true);
+    }
     let throttle = driver.auditor.throttle;
     let second_round_end = driver.auditor.second_round_end;
     let settled = driver.auditor.settled.expect("R-S23: no settlement");
@@ -381,6 +422,8 @@ impl Story {
                 let status = reply.as_ref().map_or(429, |reply| reply.status);
                 (format!("throttled({})", headers.reason), status)
             }
+            FinalAnswer::LocalLimit(headers) => (format!("local_limit({})", headers.reason), 429),
+            FinalAnswer::Failing(_) => ("failing".into(), 503),
             FinalAnswer::Unreachable => ("unreachable".into(), 502),
             FinalAnswer::Ambiguous => ("ambiguous".into(), 502),
             FinalAnswer::TimedOut => ("timed_out".into(), 504),

@@ -6,10 +6,11 @@ use rondo::core::limits::{WAITERS_PER_ROUTE_MAX, WAITING_BYTES_PER_ROUTE_MAX};
 use rondo::core::time::MonoTime;
 use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
+use rondo::policy::limits::{LimitRules, TargetLimits};
 use rondo::policy::provider::{Ownership, RetryRules};
 use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
-use rondo::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
+use rondo::policy::routing::{Exhaustion, FailureRules, Fallback, Mode, OnDisconnect, Routing};
 
 use super::ms;
 
@@ -30,6 +31,17 @@ pub struct Spec {
     /// Percent and floor a second of the route's retry budget.
     pub budget: (u64, u64),
     pub cooldown_max: u64,
+    pub quota_aside: u64,
+    /// Failures in a row, within so long, set aside for so long.
+    pub failures: Option<(u64, u64, u64)>,
+    /// Bit set of the targets with local limits.
+    pub limited: u64,
+    /// Their limits.
+    pub limits: LimitRules,
+    /// Bit set of the targets whose minute is used up before the operation begins.
+    pub exhausted: u64,
+    /// What the request is estimated to cost.
+    pub tokens: u64,
     pub deadline: u64,
     pub bound: bool,
     pub caller_retry: bool,
@@ -64,6 +76,12 @@ pub fn route(targets: usize) -> Spec {
         sticky_tries: 1,
         budget: (20, 10),
         cooldown_max: 60_000,
+        quota_aside: 600_000,
+        failures: None,
+        limited: 0,
+        limits: LimitRules::default(),
+        exhausted: 0,
+        tokens: 10,
         deadline: 120_000,
         bound: false,
         caller_retry: false,
@@ -117,6 +135,12 @@ impl Spec {
             sticky_tries: self.sticky_tries,
             on_client_disconnect: OnDisconnect::Abort,
             cooldown_max: ms(self.cooldown_max),
+            quota_aside: ms(self.quota_aside),
+            failures: self.failures.map(|(count, within, cooldown)| FailureRules {
+                count,
+                within: ms(within),
+                cooldown: ms(cooldown),
+            }),
         }
     }
 
@@ -154,12 +178,38 @@ impl Spec {
     pub fn build(&self) -> Arc<Route> {
         let pools = (0..self.targets).map(|_| Spec::pool(self.keys)).collect();
         let waiters = Arc::new(Waiters::new(self.slots_max, self.bytes_max));
-        self.build_with(pools, waiters, self.retry_budget())
+        self.build_with(pools, waiters, self.retry_budget(), &self.accounts())
     }
 
     pub fn retry_budget(&self) -> Arc<RetryBudget> {
         let (percent, floor) = self.budget;
         Arc::new(RetryBudget::new(percent, floor))
+    }
+
+    /// Accounts of local limits of which nothing is used.
+    pub fn accounts(&self) -> Vec<Option<Arc<TargetLimits>>> {
+        let account = |target: usize| {
+            let limited = self.limited & (1 << target) != 0;
+            limited.then(|| Arc::new(TargetLimits::new(self.limits)))
+        };
+        (0..self.targets).map(account).collect()
+    }
+
+    /// Every target with such limits, which the route skips when they are used up.
+    pub fn limits(
+        mut self,
+        requests: Option<u64>,
+        tokens: Option<u64>,
+        at_once: Option<u64>,
+    ) -> Spec {
+        self.limited = u64::MAX;
+        self.limits = LimitRules {
+            requests_per_minute: requests,
+            tokens_per_minute: tokens,
+            concurrent: at_once,
+        };
+        self.fallback.rate_limiting = true;
+        self
     }
 
     /// The route over counters that outlive it, as a reload keeps them.
@@ -168,6 +218,7 @@ impl Spec {
         pools: Vec<Vec<TargetKey>>,
         waiters: Arc<Waiters>,
         retry_budget: Arc<RetryBudget>,
+        limits: &[Option<Arc<TargetLimits>>],
     ) -> Arc<Route> {
         let target = |(index, keys): (usize, Vec<TargetKey>)| Target {
             name: format!("T{}", index + 1).into(),
@@ -180,6 +231,7 @@ impl Spec {
                 Ownership::External
             },
             retry: self.retry.filter(|_| self.is_internal(index)),
+            limits: limits[index].clone(),
         };
         Arc::new(Route {
             name: "route".into(),
@@ -202,6 +254,7 @@ impl Spec {
                 && !(0..route.targets.len()).any(|target| self.is_internal(target)),
             began,
             deadline: began.after(ms(self.deadline)),
+            tokens: self.tokens,
             held_bytes: self.held_bytes,
         }
     }

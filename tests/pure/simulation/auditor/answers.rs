@@ -86,6 +86,22 @@ impl Auditor {
                         .is_none_or(|r| r.outcome == Outcome::NotDelivered);
                 same || remembered
             }
+            FinalAnswer::LocalLimit(headers) => {
+                self.check_delay(headers, cooling);
+                let unreached = told.is_none_or(|r| r.outcome == Outcome::NotDelivered);
+                unreached && !self.has_remembered() && self.is_limited(cooling)
+            }
+            FinalAnswer::Failing(headers) => {
+                let delay = self.failing_delay(cooling);
+                require!(
+                    self,
+                    headers.retry_after == delay,
+                    "retry-after {:?} instead of {delay:?}",
+                    headers.retry_after
+                );
+                let fails = |(_, _, unfit): &(_, _, Unfit)| *unfit == Unfit::Failing;
+                told.is_none() && !self.has_remembered() && self.skipped.iter().any(fails)
+            }
             FinalAnswer::Upstream(reply) => self.told().is_some_and(|past| {
                 let r = past.report.as_ref().unwrap();
                 r.outcome == Outcome::Refused
@@ -94,12 +110,17 @@ impl Auditor {
             }),
             FinalAnswer::CredentialsExhausted => match self.told() {
                 Some(past) => self.blames_our_key(past),
-                None => !self.skipped.is_empty() && !self.has_remembered(),
+                None => {
+                    let refused = |(_, _, unfit): &(_, _, Unfit)| *unfit == Unfit::Refused;
+                    self.skipped.iter().any(refused)
+                        && !self.has_remembered()
+                        && !self.is_limited(cooling)
+                }
             },
             FinalAnswer::Unreachable => {
                 let slow = self.past.last().is_some_and(|past| past.slow);
                 told.is_some_and(|r| r.outcome == Outcome::NotDelivered)
-                    && (slow || !self.has_remembered())
+                    && (slow || !(self.has_remembered() || self.is_limited(cooling)))
             }
             FinalAnswer::Ambiguous => told.is_some_and(|r| {
                 matches!(r.outcome, Outcome::Ambiguous | Outcome::Partial)
@@ -132,7 +153,13 @@ impl Auditor {
     /// Whether a target was passed over for what its provider said before: a throttle or a quota.
     fn has_remembered(&self) -> bool {
         let mut skipped = self.skipped.iter();
-        skipped.any(|(_, _, unfit)| *unfit != Unfit::Refused)
+        skipped.any(|(_, _, unfit)| matches!(unfit, Unfit::Cooling | Unfit::Quota))
+    }
+
+    /// Whether local limits kept the operation from a target.
+    fn is_limited(&self, cooling: &Cooling) -> bool {
+        let mut skipped = self.skipped.iter();
+        skipped.any(|(_, _, unfit)| *unfit == Unfit::Limited) || self.ends_by_limit(cooling)
     }
 
     /// A quota is not waited for: what is told names one, or nothing but quotas stands in the way.
@@ -155,7 +182,11 @@ impl Auditor {
             self.exhausted,
             "R-S21: a final throttle that is not counted"
         );
-        let known = (0..self.reach()).filter_map(|candidate| self.known_delay(candidate, cooling));
+        self.check_delay(headers, cooling);
+    }
+
+    fn check_delay(&mut self, headers: &ThrottleHeaders, cooling: &Cooling) {
+        let known = (0..self.reach()).filter_map(|candidate| self.told_delay(candidate, cooling));
         let expected = known.min().unwrap_or_default();
         require!(
             self,

@@ -9,7 +9,7 @@ use rondo::core::settlement::State;
 use rondo::executor::effect::{AttemptSettled, Begin};
 use rondo::executor::event::{Event, StreamEnd};
 
-use super::{Auditor, Cooling, Open, Past};
+use super::{Auditor, Cooling, Open, Past, Unfit};
 
 impl Auditor {
     pub(super) fn on_opened(&mut self, begin: Begin, cooling: &Cooling) {
@@ -83,13 +83,16 @@ impl Auditor {
             self.check_permission(round, false);
             self.check_sticky(begin, round);
         }
-        self.paused_before = false;
+        let after_pause = std::mem::take(&mut self.paused_before);
+        let taken = self.take_shares(begin, own_retry && after_pause, cooling);
         let cooldown = self.keys[begin.candidate][begin.key].cooldown;
         self.open = Some(Open {
             begin,
             began: self.now,
             sent: false,
             cooling_seen: cooling.until(cooldown),
+            failing_seen: cooling.failing(cooldown),
+            taken,
             own_retry,
             next_key,
             report: None,
@@ -160,7 +163,7 @@ impl Auditor {
         }
     }
 
-    pub(super) fn check_order(&self, begin: Begin, round: Round, cooling: &Cooling) {
+    pub(super) fn check_order(&mut self, begin: Begin, round: Round, cooling: &Cooling) {
         let last = self.past.last().filter(|past| past.begin.round == round);
         if let Some(last) = last
             && let Some(report) = &last.report
@@ -172,8 +175,13 @@ impl Auditor {
                 "C13: another target although another key is free"
             );
         }
-        let first = (0..self.keys[begin.candidate].len())
-            .find(|key| self.unfit(begin.candidate, *key, cooling).is_none());
+        let keys = 0..self.keys[begin.candidate].len();
+        let free = keys
+            .clone()
+            .find(|key| self.is_free(begin.candidate, *key, cooling));
+        let mut fit = keys;
+        let first =
+            free.or_else(|| fit.find(|k| self.unfit(begin.candidate, *k, cooling).is_none()));
         require!(
             self,
             first == Some(begin.key),
@@ -195,7 +203,11 @@ impl Auditor {
             count + 1
         );
         for earlier in 0..begin.candidate {
-            let passed = self.tried(round, earlier) || self.has_skipped(round, earlier);
+            let later = self.is_deferred(earlier, cooling);
+            if later {
+                self.deferred.insert((round, earlier));
+            }
+            let passed = later || self.tried(round, earlier) || self.has_skipped(round, earlier);
             require!(
                 self,
                 passed,
@@ -205,7 +217,8 @@ impl Auditor {
         let ordered = self
             .past
             .iter()
-            .all(|p| p.begin.round != round || p.begin.candidate < begin.candidate);
+            .all(|p| p.begin.round != round || p.begin.candidate < begin.candidate)
+            || self.deferred.contains(&(round, begin.candidate));
         require!(self, ordered, "R-S16: out of order");
     }
 
@@ -298,6 +311,13 @@ impl Auditor {
             self.candidate_unfit(candidate, cooling).is_some(),
             "R-S16: a free target was skipped"
         );
+        let unfit = self.candidate_unfit(candidate, cooling);
+        let skips = self.plan.route.routing.fallback.rate_limiting;
+        require!(
+            self,
+            unfit != Some(Unfit::Limited) || skips,
+            "an exhausted target was skipped without rate_limiting"
+        );
         let seen = self.tried(round, candidate) || self.has_skipped(round, candidate);
         require!(self, !seen, "R-B2: skipped or tried before");
         if let Some(unfit) = self.candidate_unfit(candidate, cooling) {
@@ -318,8 +338,13 @@ impl Auditor {
             .map_or(routing.sends_max, |tries| tries.min(routing.sends_max))
     }
 
-    pub(super) fn on_attempt_settled(&mut self, event: &Event, settled: &AttemptSettled) {
-        let Some(open) = self.open.take() else {
+    pub(super) fn on_attempt_settled(
+        &mut self,
+        event: &Event,
+        settled: &AttemptSettled,
+        cooling: &Cooling,
+    ) {
+        let Some(mut open) = self.open.take() else {
             self.fail("R-L1: an attempt was settled twice");
         };
         require!(
@@ -334,6 +359,8 @@ impl Auditor {
         );
         self.settled_attempts += 1;
         self.watchdog = None;
+        open.taken.end_probe(cooling);
+        open.taken.free(settled.report.as_ref(), cooling);
         let expected = self.expected_state(event, &open);
         require!(
             self,

@@ -11,11 +11,11 @@ use rondo::executor::effect::Begin;
 use rondo::policy::cooldown::AsideReason;
 
 use super::budget::BudgetBooks;
+use super::shares::{Refuses, Shares};
 use super::{Auditor, DEFAULT_DELAY, Past};
 
-/// How long a key is set aside that its provider does not accept, and one without quota.
+/// How long a key is set aside that its provider does not accept.
 const REFUSED_ASIDE: Duration = Duration::from_secs(60);
-const QUOTA_ASIDE: Duration = Duration::from_secs(600);
 
 /// What is known to everybody of cooldowns and keys, by the identity of the shared counter.
 #[derive(Debug, Default)]
@@ -23,6 +23,7 @@ pub struct Cooling {
     until: BTreeMap<usize, MonoTime>,
     refused: BTreeMap<usize, MonoTime>,
     quota: BTreeMap<usize, MonoTime>,
+    pub(super) shares: Shares,
     pub(super) budgets: RefCell<BTreeMap<usize, BudgetBooks>>,
 }
 
@@ -75,6 +76,8 @@ pub(super) enum Unfit {
     Cooling,
     Refused,
     Quota,
+    Failing,
+    Limited,
 }
 
 impl Auditor {
@@ -89,21 +92,30 @@ impl Auditor {
             });
         }
         let own = books.told.max(books.assumed).unwrap_or_default();
-        (own.max(cooling.until(books.cooldown)) > self.now).then_some(Unfit::Cooling)
+        if own.max(cooling.until(books.cooldown)) > self.now {
+            return Some(Unfit::Cooling);
+        }
+        (cooling.failing(books.cooldown) > self.now).then_some(Unfit::Failing)
     }
 
     /// Whether others know a reason not to use the key.
     pub(super) fn shared_unfit(&self, candidate: usize, key: usize, cooling: &Cooling) -> bool {
         let books = &self.keys[candidate][key];
         let (refused, quota) = cooling.aside(books.aside);
-        refused.max(quota).max(cooling.until(books.cooldown)) > self.now
+        let rest = cooling
+            .until(books.cooldown)
+            .max(cooling.failing(books.cooldown));
+        refused.max(quota).max(rest) > self.now
     }
 
     /// Why the whole candidate may not be used: one key that only cools is enough to wait for.
     pub(super) fn candidate_unfit(&self, candidate: usize, cooling: &Cooling) -> Option<Unfit> {
         let mut first = None;
         for key in 0..self.keys[candidate].len() {
-            match self.unfit(candidate, key, cooling)? {
+            let Some(unfit) = self.unfit(candidate, key, cooling) else {
+                return self.limited(candidate, cooling).map(|_| Unfit::Limited);
+            };
+            match unfit {
                 Unfit::Cooling => first = Some(Unfit::Cooling),
                 aside => first = first.or(Some(aside)),
             }
@@ -122,9 +134,8 @@ impl Auditor {
 
     pub(super) fn free_key(&self, begin: &Begin, cooling: &Cooling) -> Option<usize> {
         let tried = self.keys_tried(begin);
-        (0..self.keys[begin.candidate].len()).find(|key| {
-            !tried.contains(key) && self.unfit(begin.candidate, *key, cooling).is_none()
-        })
+        (0..self.keys[begin.candidate].len())
+            .find(|key| !tried.contains(key) && self.is_free(begin.candidate, *key, cooling))
     }
 
     /// Whether another key may do better after such an answer.
@@ -192,8 +203,11 @@ impl Auditor {
                     self.now.after(REFUSED_ASIDE),
                 ),
                 Class::QuotaHard => {
-                    let until = self.now.after(QUOTA_ASIDE);
-                    cooling.set_aside(books.aside, AsideReason::Quota, until);
+                    let rest = self.plan.route.routing.quota_aside;
+                    let until = self.now.after(rest);
+                    if !rest.is_zero() {
+                        cooling.set_aside(books.aside, AsideReason::Quota, until);
+                    }
                 }
                 _ => {}
             }
@@ -234,7 +248,12 @@ impl Auditor {
             let quota = Some(quota).filter(|at| *at > self.now);
             cool.max(quota).map(|at| at.since(self.now))
         };
-        self.keys[candidate].iter().filter_map(of).min()
+        let keys = self.keys[candidate].iter().filter_map(of).min();
+        match self.limited(candidate, cooling) {
+            Some(Refuses::Until(until)) => keys.max(Some(until.since(self.now))),
+            Some(Refuses::Full) => keys.filter(|delay| !delay.is_zero()),
+            None => keys,
+        }
     }
 
     /// The failure that stands for a visit of a target: of own retries the last, of keys one that was not the key's alone, if any.

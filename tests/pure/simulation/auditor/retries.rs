@@ -121,7 +121,10 @@ impl Auditor {
             "R-P3: a pause of {pause:?}, told {told:?}"
         );
         let cools = self.keys[failed.candidate][failed.key].cooldown;
-        let cools = cooling.until(cools).since(self.now);
+        let cools = cooling
+            .until(cools)
+            .max(cooling.failing(cools))
+            .since(self.now);
         let most = if told.max(cools) > half {
             told.max(cools) + half.max(super::rounds::jitter_width(told.max(cools)))
         } else {
@@ -197,7 +200,9 @@ impl Auditor {
         };
         let books = &self.keys[last.begin.candidate][last.begin.key];
         let own = books.told <= Some(self.now);
-        let busy = !own || self.shared_unfit(last.begin.candidate, last.begin.key, cooling);
+        let busy = !own
+            || self.shared_unfit(last.begin.candidate, last.begin.key, cooling)
+            || self.limited(last.begin.candidate, cooling).is_some();
         if last.begin.key == begin.key {
             let follows = last.begin.retry_index + 1 == begin.retry_index;
             require!(self, follows, "R-K3: retry_index does not follow");

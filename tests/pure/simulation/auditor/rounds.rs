@@ -119,13 +119,14 @@ impl Auditor {
                 let blamed = |r: &AttemptReport| matches!(r.class, Class::Auth | Class::Config);
                 skipped(Unfit::Refused) || any(&|r| uncertified(r) && blamed(r))
             }
-            Suppression::NotThrottled => any(&uncertified),
+            Suppression::NotThrottled => skipped(Unfit::Failing) || any(&uncertified),
             Suppression::StateBound => self.plan.binding.is_some(),
             Suppression::SlowFailure => self.past.last().is_some_and(|past| past.slow),
             Suppression::CallerRetry => self.plan.caller_retry,
             Suppression::Cleanup => self.open.is_some(),
             Suppression::SendBudget => self.sends >= self.sends_max(),
             Suppression::RetryBudget => !self.has_room(cooling),
+            Suppression::LocalLimit => self.ends_by_limit(cooling),
             Suppression::FailoverElapsed => delay > self.failover_left(),
             Suppression::WaitTooLong => {
                 delay > routing.exhaustion.map(|e| e.wait_max).unwrap_or_default()
