@@ -27,6 +27,7 @@ use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::credentials::Credentials;
 use crate::proxy::gateway::Gateway;
+use crate::proxy::health_checks::HealthChecks;
 use crate::proxy::host::Clock;
 use crate::proxy::inflight::InFlight;
 use crate::proxy::lifecycle::Lifecycle;
@@ -49,6 +50,7 @@ pub struct App {
     /// Names of providers.
     pub resolver: Arc<Resolver>,
     credentials: Credentials,
+    health: HealthChecks,
     mocks: Mocks,
     records: Records,
     /// The snapshot of the start: what it says of listeners and threads stays in force until the end.
@@ -119,9 +121,11 @@ impl App {
             None => setup,
         });
         let credentials = Credentials::new(background.clone(), clock, Arc::clone(&telemetry) as _);
+        let health = HealthChecks::new(background.clone());
         let shared = Shared {
             resolver: &resolver,
             credentials: &credentials,
+            health: &health,
         };
         let prepared = Prepared::new(Arc::clone(&snapshot), &shared, |provider| {
             mocks.address(provider)
@@ -147,6 +151,7 @@ impl App {
             telemetry,
             resolver,
             credentials,
+            health,
             mocks,
             records,
             started: snapshot,

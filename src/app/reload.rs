@@ -103,6 +103,7 @@ impl App {
         let shared = Shared {
             resolver: &self.resolver,
             credentials: &self.credentials,
+            health: &self.health,
         };
         let prepared = Prepared::new(Arc::clone(&snapshot), &shared, |p| self.mocks.address(p));
         match prepared {

@@ -56,6 +56,16 @@ pub const STICKY_KEY_ATTEMPTS: u64 = 2;
 pub const ON_CLIENT_DISCONNECT: &str = "abort";
 /// A certified delay is respected for other operations too, but not beyond a minute: limits change and one probe is cheap.
 pub const COOLDOWN_MAX_MS: u64 = 60_000;
+/// A check is cheap, and an outage of half a minute is noticed by its failures first.
+pub const HEALTH_INTERVAL_MS: u64 = 10_000;
+/// A health endpoint that takes longer is not well.
+pub const HEALTH_TIMEOUT_MS: u64 = 2_000;
+/// Two good answers: one may be luck.
+pub const HEALTH_HEALTHY: u64 = 2;
+/// Three bad ones: two may be a restart.
+pub const HEALTH_UNHEALTHY: u64 = 3;
+/// Most health endpoints want no credential, and one that is not shown cannot be lost.
+pub const HEALTH_AUTHENTICATED: bool = false;
 /// Ten minutes: people top up, and one probe each is cheap.
 pub const COOLDOWN_QUOTA_MS: u64 = 600_000;
 /// A store that needs no other server.

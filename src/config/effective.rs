@@ -104,6 +104,14 @@ fn provider(provider: &Provider) -> Value {
         },
         "http2": provider.http2,
         "keys": keys,
+        "health": provider.health.as_ref().map(|health| json!({
+            "path": *health.rules.path,
+            "interval_ms": millis(health.rules.interval),
+            "timeout_ms": millis(health.rules.timeout),
+            "healthy": health.rules.healthy,
+            "unhealthy": health.rules.unhealthy,
+            "authenticated": health.rules.authenticated,
+        })),
         "mock": provider.mock.as_ref().map(|mock| mock.origin.as_str()),
         "ca": provider.ca.as_ref().map(|ca| format!("{} bytes of PEM", ca.len())),
     });

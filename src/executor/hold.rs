@@ -54,6 +54,8 @@ pub(super) enum PassedOver {
     Failing,
     /// The key is set aside for every model.
     Aside(AsideReason),
+    /// Its provider does not answer its health checks, and another target's does.
+    Unhealthy,
     /// Another operation tries it first; its turn comes after the others.
     Probed,
     /// The target's own limits are used up.
@@ -121,8 +123,22 @@ impl Executor {
         if self.key_not_before(candidate, key, now).is_some() {
             return Some(PassedOver::Cooling);
         }
-        let failing = pooled.cooldown.failing_after(now);
-        failing.map(|_| PassedOver::Failing)
+        if pooled.cooldown.failing_after(now).is_some() {
+            return Some(PassedOver::Failing);
+        }
+        let unhealthy = self.is_unhealthy(candidate) && !self.all_unhealthy();
+        unhealthy.then_some(PassedOver::Unhealthy)
+    }
+
+    fn is_unhealthy(&self, candidate: usize) -> bool {
+        let target = self.plan.target(candidate).map(|(_, target)| target);
+        let health = target.and_then(|target| target.health.as_ref());
+        health.is_some_and(|health| !health.is_healthy())
+    }
+
+    /// Then nobody is passed over for it: checks may be wrong, and an answer is worth a try.
+    fn all_unhealthy(&self) -> bool {
+        (0..self.plan.reach()).all(|candidate| self.is_unhealthy(candidate))
     }
 
     /// Why the target's own limits refuse such a request now, if they do.

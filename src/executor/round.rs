@@ -158,7 +158,7 @@ impl Executor {
         match passed_over {
             PassedOver::Cooling | PassedOver::Probed => self.lasting.cooled = true,
             PassedOver::Limited => self.lasting.limited = true,
-            PassedOver::Failing => {
+            PassedOver::Failing | PassedOver::Unhealthy => {
                 self.lasting.failing = true;
                 self.pass.object(Some(Suppression::NotThrottled));
             }

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod aws;
 pub mod buffered;
 pub mod cooldown;
+pub mod health;
 pub mod identity;
 pub mod limits;
 pub mod provider;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::health::Health;
 use super::identity::Identity;
 use super::secret::Secret;
 use crate::core::api::ApiSet;
@@ -36,6 +37,8 @@ pub struct Provider {
     pub own_headers: Vec<OwnHeader>,
     /// Credentials, in order of preference. May be empty for servers without authentication.
     pub keys: Vec<Key>,
+    /// Its health checks and their state, when it has any.
+    pub health: Option<Arc<Health>>,
     /// The scripted provider embedded in this process that answers instead of `base`, as YAML text.
     pub mock: Option<MockSource>,
     /// Extra PEM certificates trusted for this provider beside the system's roots.

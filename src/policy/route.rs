@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::admission::Waiters;
 use super::cooldown::{Cooldown, KeyAside};
+use super::health::Health;
 use super::limits::TargetLimits;
 use super::provider::{Ownership, RetryRules};
 use super::retry_budget::RetryBudget;
@@ -63,6 +64,8 @@ pub struct Target {
     pub ownership: Ownership,
     /// The gateway's own retries at its provider, when it owns them.
     pub retry: Option<RetryRules>,
+    /// The state of its provider, when that is checked.
+    pub health: Option<Arc<Health>>,
     /// The account of its local limits, when it has any. Shared with the snapshots before and after as long as they are the same.
     pub limits: Option<Arc<TargetLimits>>,
 }

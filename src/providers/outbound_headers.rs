@@ -177,7 +177,8 @@ fn allowed(name: &str, family: Family) -> Option<(HeaderName, Repeats)> {
         .find(|(known, _)| name.eq_ignore_ascii_case(known.as_str()))
 }
 
-fn credential(
+/// The header of a credential; `None` where there is none to show.
+pub fn credential(
     auth: AuthScheme,
     secret: Option<&Secret>,
 ) -> Result<Option<(HeaderName, HeaderValue)>, HeaderError> {

@@ -16,6 +16,7 @@ mod body;
 pub mod credentials;
 mod ctx;
 pub mod gateway;
+pub mod health_checks;
 pub mod host;
 pub mod inflight;
 pub mod lifecycle;

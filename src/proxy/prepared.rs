@@ -14,6 +14,7 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::credentials::{Credential, Credentials, TokenSource, Wanted};
+use super::health_checks::{HealthCheck, HealthChecks};
 use super::resolver::{Addresses, Resolver};
 use crate::policy::identity::Identity;
 use crate::policy::provider::Provider;
@@ -53,6 +54,8 @@ pub struct PreparedProvider {
     addresses: Arc<Addresses>,
     template: HttpPeer,
     tokens: Option<Arc<TokenSource>>,
+    /// Runs as long as a configuration uses it.
+    _health: Option<Arc<HealthCheck>>,
 }
 
 /// What outlives snapshots.
@@ -62,6 +65,8 @@ pub struct Shared<'a> {
     pub resolver: &'a Resolver,
     /// Tokens.
     pub credentials: &'a Credentials,
+    /// Health checks.
+    pub health: &'a HealthChecks,
 }
 
 /// There is no token now.
@@ -187,12 +192,15 @@ fn prepare(
     };
     let template = template(provider, &provider.base.host, tls)?;
     let tokens = tokens(provider, shared)?;
+    let auth = auth_scheme(adapter, &provider.azure);
+    let health = shared.health.of(provider, auth, &addresses, &template);
     Ok(PreparedProvider {
         provider: Arc::clone(provider),
         adapter,
         addresses,
         template,
         tokens,
+        _health: health,
     })
 }
 

@@ -45,6 +45,7 @@ pub(super) struct Families {
     pub overhead: HistogramVec,
     pub inflight: IntGauge,
     pub buffered_bytes: IntGauge,
+    pub provider_healthy: IntGaugeVec,
     pub unexpected: IntCounterVec,
     pub token_exchanges: IntCounterVec,
     pub reloads: IntCounterVec,
@@ -202,6 +203,12 @@ impl Families {
                 "Requests whose header was read and that have not ended.",
             )?,
             buffered_bytes: gauge(&r, "rondo_buffered_bytes", "Bytes of request bodies held.")?,
+            provider_healthy: gauges(
+                &r,
+                "rondo_provider_healthy",
+                "Whether a provider with health checks is healthy: 1 or 0.",
+                &["provider"],
+            )?,
             unexpected: counters(
                 &r,
                 "rondo_unexpected_events_total",

@@ -157,10 +157,20 @@ impl Telemetry {
         let held = i64::try_from(self.buffered.held()).unwrap_or(i64::MAX);
         self.families.buffered_bytes.set(held);
         self.families.waiting.reset();
+        self.families.provider_healthy.reset();
         for route in self.generations.current_routes() {
             let waiting = i64::try_from(route.waiters.waiting()).unwrap_or(i64::MAX);
             let gauge = self.families.waiting.with_label_values(&[&route.name]);
             gauge.set(waiting);
+            for health in route
+                .targets
+                .iter()
+                .filter_map(|target| target.health.as_ref())
+            {
+                let gauge = &self.families.provider_healthy;
+                let gauge = gauge.with_label_values(&[&health.provider]);
+                gauge.set(i64::from(health.is_healthy()));
+            }
         }
         self.families
             .ledger

@@ -16,6 +16,7 @@ mod executor_budget;
 mod executor_exhaustion;
 mod executor_failover_time;
 mod executor_fallback;
+mod executor_health;
 mod executor_keys;
 mod executor_limits;
 mod executor_precedence;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::core::time::MonoTime;
 use crate::policy::cooldown::AsideReason;
+use crate::policy::limits::TargetLimits;
 use crate::policy::provider::Ownership;
 use crate::policy::route::{ModelPattern, Route, Target, TargetKey};
 use crate::policy::snapshot::Snapshot;
@@ -71,6 +72,9 @@ struct TargetView<'a> {
     provider: Option<&'a str>,
     model: Option<&'a str>,
     cooling_for_ms: u64,
+    /// `null` when its provider has no health checks.
+    healthy: Option<bool>,
+    limits: Option<LimitsView>,
     ownership: &'static str,
     keys: Vec<KeyView<'a>>,
     sends: u64,
@@ -78,11 +82,36 @@ struct TargetView<'a> {
     attempts: BTreeMap<&'static str, u64>,
 }
 
+/// What a target may use, and has used.
+#[derive(Serialize)]
+struct LimitsView {
+    requests_per_minute: Option<u64>,
+    tokens_per_minute: Option<u64>,
+    concurrent: Option<u64>,
+    requests: u64,
+    tokens: u64,
+    under_way: u64,
+}
+
+impl LimitsView {
+    fn new(limits: &TargetLimits, now: MonoTime) -> LimitsView {
+        let (rules, usage) = (limits.rules(), limits.usage(now));
+        LimitsView {
+            requests_per_minute: rules.requests_per_minute,
+            tokens_per_minute: rules.tokens_per_minute,
+            concurrent: rules.concurrent,
+            requests: usage.requests,
+            tokens: usage.tokens,
+            under_way: usage.concurrent,
+        }
+    }
+}
+
 /// One key of a target's pool; its secret is nowhere near.
 #[derive(Serialize)]
 struct KeyView<'a> {
     name: Option<&'a str>,
-    /// `open`, `cooling` (for this model), `refused` or `used_up` (set aside for every model).
+    /// `open`, `cooling` (for this model), `failing` (for this model, without a proof), `refused` or `used_up` (set aside for every model).
     state: &'static str,
     for_ms: u64,
 }
@@ -150,6 +179,11 @@ impl<'a> TargetView<'a> {
             model: target.model.as_deref(),
             // The target cools as long as every key of its pool does.
             cooling_for_ms: keys.iter().map(|key| key.for_ms).min().unwrap_or_default(),
+            healthy: target.health.as_ref().map(|health| health.is_healthy()),
+            limits: target
+                .limits
+                .as_ref()
+                .map(|limits| LimitsView::new(limits, now)),
             ownership: match target.ownership {
                 Ownership::External => "external",
                 Ownership::Internal => "internal",
@@ -165,6 +199,7 @@ impl<'a> TargetView<'a> {
 impl<'a> KeyView<'a> {
     fn new(key: &'a TargetKey, now: MonoTime) -> KeyView<'a> {
         let cooling = key.cooldown.remaining_after(now).map(|at| ("cooling", at));
+        let failing = key.cooldown.failing_after(now).map(|at| ("failing", at));
         let aside = key.aside.remaining_after(now).map(|(reason, at)| {
             let state = match reason {
                 AsideReason::Refused => "refused",
@@ -173,8 +208,14 @@ impl<'a> KeyView<'a> {
             (state, at)
         });
         // What holds for every model is said first; it ends when both have ended.
-        let state = aside.or(cooling).map_or("open", |(state, _)| state);
-        let ends = [aside, cooling].into_iter().flatten().map(|(_, at)| at);
+        let state = aside
+            .or(cooling)
+            .or(failing)
+            .map_or("open", |(state, _)| state);
+        let ends = [aside, cooling, failing]
+            .into_iter()
+            .flatten()
+            .map(|(_, at)| at);
         let left = ends.max().unwrap_or(now).since(now);
         KeyView {
             name: key.name.as_deref(),

@@ -12,6 +12,7 @@ use crate::config::problem::{Spot, clip, nearest};
 use crate::config::reader::Map;
 use crate::config::secret;
 use crate::core::api::ApiSet;
+use crate::policy::health::{Health, HealthRules};
 use crate::policy::identity::Identity;
 use crate::policy::provider::{
     Azure, BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
@@ -60,6 +61,7 @@ impl Compiler<'_> {
             .text("ca")
             .and_then(|file| self.read_pem(&map.at("ca"), file, "CERTIFICATE"));
         let timeouts = map.map("timeouts");
+        let health = self.health_rules(map);
         let (adapter, speaks) = adapter?;
         let Place { mut base, mock } = place?;
         let Found {
@@ -96,6 +98,7 @@ impl Compiler<'_> {
             },
             // Most cleartext model servers speak HTTP/1.1 only, and prior knowledge cannot be negotiated away.
             http2: map.flag("http2").unwrap_or(base.tls),
+            health: health.map(|rules| self.health(name, &base, rules)),
             base,
             azure,
             identity,
@@ -265,6 +268,49 @@ impl Compiler<'_> {
         (ownership, Some(rules))
     }
 
+    fn health_rules(&mut self, map: &Map<'_>) -> Option<HealthRules> {
+        let health = map.given_map("health")?;
+        let path = health.text("path").unwrap_or_default();
+        if !path.is_empty() && !is_path(path) {
+            let message = "not a path; needed is one that begins with `/`, without spaces and `#`";
+            self.report.refuse(&health.at("path"), message);
+        }
+        let (interval, timeout) = (health.millis("interval_ms"), health.millis("timeout_ms"));
+        let sound = |key| health.sound_number(key).is_some();
+        if timeout > interval && sound("interval_ms") && sound("timeout_ms") {
+            let message = format!(
+                "longer than interval_ms ({}), so checks would never end before the next is due",
+                interval.as_millis()
+            );
+            self.report.refuse(&health.at("timeout_ms"), message);
+        }
+        let authenticated = health.flag("authenticated") == Some(true);
+        if authenticated && map.maps("keys").is_empty() {
+            let message = "no effect: this provider has no keys";
+            self.report.warn(&health.at("authenticated"), message);
+        }
+        Some(HealthRules {
+            path: path.into(),
+            interval,
+            timeout,
+            healthy: health.number("healthy"),
+            unhealthy: health.number("unhealthy"),
+            authenticated,
+        })
+    }
+
+    /// The state that is known, as long as address and rules are the same.
+    fn health(&self, name: &str, base: &BaseUrl, rules: HealthRules) -> Arc<Health> {
+        let mut before = self
+            .previous
+            .iter()
+            .flat_map(|previous| &previous.providers);
+        let before = before.find(|before| &*before.name == name && before.base == *base);
+        let known = before.and_then(|before| before.health.as_ref());
+        let known = known.filter(|known| known.rules == rules);
+        known.map_or_else(|| Arc::new(Health::new(name.into(), rules)), Arc::clone)
+    }
+
     fn keys(&mut self, map: &Map<'_>) -> Vec<Key> {
         let mut names = BTreeSet::new();
         let mut keys = Vec::new();
@@ -311,6 +357,13 @@ impl Compiler<'_> {
             );
         }
     }
+}
+
+fn is_path(text: &str) -> bool {
+    text.starts_with('/')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
 /// An address that leads nowhere (RFC 2606), so that nothing leaves the process should a script ever be missed.

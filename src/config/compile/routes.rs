@@ -63,6 +63,7 @@ impl Compiler<'_> {
                 target.keys = cells.keys(provider, name, target);
                 target.ownership = provider.ownership;
                 target.retry = provider.retry;
+                target.health = provider.health.clone();
             }
         }
         for (target, item) in targets.iter_mut().zip(&items) {
@@ -143,6 +144,7 @@ impl Compiler<'_> {
                 ownership: Ownership::External,
                 retry: None,
                 limits: None,
+                health: None,
             });
         }
         targets

@@ -92,6 +92,12 @@ pub(super) static PROVIDER: Shape = shape(
             "Credentials, in order of preference.",
         ),
         optional(
+            "health",
+            Kind::Mapping(&HEALTH),
+            "the provider counts as healthy",
+            "Health checks. While the provider is unhealthy its targets are passed over, unless every target of the route is.",
+        ),
+        optional(
             "mock",
             Kind::Script,
             "requests go to base_url",
@@ -274,6 +280,47 @@ static TIMEOUTS: Shape = shape(
             millis(1),
             Number(preset::TOTAL_MS),
             "The whole answer, from its request to its last byte.",
+        ),
+    ],
+);
+
+static HEALTH: Shape = shape(
+    "A GET over HTTP/1.1 beside the requests; a 2xx is good, everything else is not. No redirect is followed and nothing of a client is sent.",
+    &[
+        required(
+            "path",
+            Kind::Text(Text::Any),
+            "What is asked for at the provider's address, such as /health.",
+        ),
+        defaulted(
+            "interval_ms",
+            millis(10),
+            Number(preset::HEALTH_INTERVAL_MS),
+            "From the end of one check to the next.",
+        ),
+        defaulted(
+            "timeout_ms",
+            millis(1),
+            Number(preset::HEALTH_TIMEOUT_MS),
+            "Time for one check, the connection included.",
+        ),
+        defaulted(
+            "healthy",
+            number(1, 100, ""),
+            Number(preset::HEALTH_HEALTHY),
+            "Good results in a row that make it healthy again.",
+        ),
+        defaulted(
+            "unhealthy",
+            number(1, 100, ""),
+            Number(preset::HEALTH_UNHEALTHY),
+            "Bad results in a row that make it unhealthy.",
+        ),
+        defaulted(
+            "authenticated",
+            Kind::Flag,
+            Flag(preset::HEALTH_AUTHENTICATED),
+            "Whether the provider's first key is shown.",
         ),
     ],
 );

@@ -111,7 +111,7 @@ fn unknown_and_duplicate_keys_are_refused() {
         &changed("adapter: openai", "adaptor: openai"),
         &[
             "rondo.yaml:3:5: providers.a.adapter: missing; needed is the name of an adapter (The dialect this provider speaks: paths, credentials, error codes)",
-            "rondo.yaml:3:5: providers.a.adaptor: unknown key; did you mean `adapter`? Allowed here: adapter, base_url, deployments, api_version, auth, aws, gcp, copilot, ownership, retry, trust_status, timeouts, http2, keys, mock, ca",
+            "rondo.yaml:3:5: providers.a.adaptor: unknown key; did you mean `adapter`? Allowed here: adapter, base_url, deployments, api_version, auth, aws, gcp, copilot, ownership, retry, trust_status, timeouts, http2, keys, health, mock, ca",
         ],
     );
     refused(

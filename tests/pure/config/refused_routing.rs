@@ -216,3 +216,35 @@ fn limits_and_failures_are_told_where_they_are_wrong() {
         assert!(found[0].contains(expected), "{found:?}");
     }
 }
+
+#[test]
+fn health_checks_are_told_where_they_are_wrong() {
+    let checked = |rules: &str| {
+        super::GOOD.replacen(
+            "adapter: openai",
+            &format!("adapter: openai\n    health: {rules}"),
+            1,
+        )
+    };
+    let cases = [
+        ("{}", "providers.a.health.path: missing"),
+        (
+            "{ path: health }",
+            "providers.a.health.path: not a path; needed is one that begins with `/`",
+        ),
+        ("{ path: \"/a b\" }", "providers.a.health.path: not a path"),
+        (
+            "{ path: /h, interval_ms: 100, timeout_ms: 200 }",
+            "providers.a.health.timeout_ms: longer than interval_ms (100)",
+        ),
+        (
+            "{ path: /h, unhealthy: 0 }",
+            "providers.a.health.unhealthy: 0 is out of range; allowed is 1 to 100",
+        ),
+    ];
+    for (rules, expected) in cases {
+        let found = super::errors(&checked(rules));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+}

@@ -222,3 +222,28 @@ fn what_needs_a_restart_is_listed() {
     assert_eq!(second.needs_restart, expected);
     assert_eq!(needs_restart(&second.snapshot, &second.snapshot), [""; 0]);
 }
+
+// R-C2
+#[test]
+fn the_state_of_health_survives_while_address_and_rules_are_the_same() {
+    let text = |rules: &str| {
+        GOOD.replacen(
+            "adapter: openai",
+            &format!("adapter: openai\n    health: {{ path: /health, {rules} }}"),
+            1,
+        )
+    };
+    let health = |snapshot: &Snapshot| snapshot.providers[0].health.clone().unwrap();
+    let first = snapshot(&text("unhealthy: 1"));
+    health(&first).record(false);
+    let same = reload(
+        &first,
+        &text("unhealthy: 1").replace("gpt-4o-prod", "other"),
+    )
+    .snapshot;
+    assert!(!health(&same).is_healthy());
+    let target = same.routes[0].targets[0].health.clone().unwrap();
+    assert!(Arc::ptr_eq(&target, &health(&same)));
+    let other = reload(&same, &text("unhealthy: 2")).snapshot;
+    assert!(health(&other).is_healthy());
+}

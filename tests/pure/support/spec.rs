@@ -6,6 +6,7 @@ use rondo::core::limits::{WAITERS_PER_ROUTE_MAX, WAITING_BYTES_PER_ROUTE_MAX};
 use rondo::core::time::MonoTime;
 use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
+use rondo::policy::health::{Health, HealthRules};
 use rondo::policy::limits::{LimitRules, TargetLimits};
 use rondo::policy::provider::{Ownership, RetryRules};
 use rondo::policy::retry_budget::RetryBudget;
@@ -38,6 +39,8 @@ pub struct Spec {
     pub limited: u64,
     /// Their limits.
     pub limits: LimitRules,
+    /// Bit set of the targets whose provider does not answer its checks.
+    pub unhealthy: u64,
     /// Bit set of the targets whose minute is used up before the operation begins.
     pub exhausted: u64,
     /// What the request is estimated to cost.
@@ -80,6 +83,7 @@ pub fn route(targets: usize) -> Spec {
         failures: None,
         limited: 0,
         limits: LimitRules::default(),
+        unhealthy: 0,
         exhausted: 0,
         tokens: 10,
         deadline: 120_000,
@@ -232,6 +236,7 @@ impl Spec {
             },
             retry: self.retry.filter(|_| self.is_internal(index)),
             limits: limits[index].clone(),
+            health: (self.unhealthy & (1 << index) != 0).then(unhealthy),
         };
         Arc::new(Route {
             name: "route".into(),
@@ -258,4 +263,24 @@ impl Spec {
             held_bytes: self.held_bytes,
         }
     }
+}
+
+/// Rules of checks; three bad results make unhealthy, two good ones healthy.
+pub fn health_rules() -> HealthRules {
+    HealthRules {
+        path: "/health".into(),
+        interval: ms(1000),
+        timeout: ms(100),
+        healthy: 2,
+        unhealthy: 3,
+        authenticated: false,
+    }
+}
+
+fn unhealthy() -> Arc<Health> {
+    let health = Health::new("provider".into(), health_rules());
+    (0..3).for_each(|_| {
+        health.record(false);
+    });
+    Arc::new(health)
 }

@@ -95,7 +95,17 @@ impl Auditor {
         if own.max(cooling.until(books.cooldown)) > self.now {
             return Some(Unfit::Cooling);
         }
-        (cooling.failing(books.cooldown) > self.now).then_some(Unfit::Failing)
+        let sick = self.is_sick(candidate) && !(0..self.reach()).all(|c| self.is_sick(c));
+        (sick || cooling.failing(books.cooldown) > self.now).then_some(Unfit::Failing)
+    }
+
+    /// Whether the provider does not answer its checks.
+    fn is_sick(&self, candidate: usize) -> bool {
+        let target = &self.plan.route.targets[self.plan.candidates[candidate]];
+        target
+            .health
+            .as_ref()
+            .is_some_and(|health| !health.is_healthy())
     }
 
     /// Whether others know a reason not to use the key.
