@@ -184,6 +184,11 @@ impl App {
         self.records.finish();
     }
 
+    /// Health checks that are wanted.
+    pub fn health_checks(&self) -> usize {
+        self.health.count()
+    }
+
     /// What an embedded provider has seen, by the provider's name.
     pub fn mock(&self, provider: &str) -> Option<crate::mock::Recorder> {
         self.mocks.recorder(provider)

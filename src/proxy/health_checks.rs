@@ -49,6 +49,13 @@ impl HealthChecks {
         }
     }
 
+    /// Checks that some configuration in use wants.
+    pub fn count(&self) -> usize {
+        let checks = self.checks.lock();
+        let wanted = checks.iter().filter(|check| check.strong_count() > 0);
+        wanted.count()
+    }
+
     /// The checks of a provider: those that run, or new ones. `template` is a peer without its address.
     pub fn of(
         &self,

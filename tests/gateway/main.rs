@@ -27,6 +27,7 @@ mod flow_watchdog;
 mod health;
 mod hosted;
 mod hygiene;
+mod local_limits;
 mod memory;
 mod mock;
 mod more_apis;

@@ -1,0 +1,229 @@
+//! Local limits, the retry budget and health checks, on real sockets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+
+use http_body_util::BodyExt;
+
+use crate::support::client::{Connection, call, chat, chat_body, post};
+use crate::support::raw::Upstream;
+use crate::support::stage::{EVENTS, Stage};
+use crate::support::{Rondo, soon};
+
+/// Two hundred clients at once get exactly what the limit allows from the first target, the others are served by the second.
+#[tokio::test]
+async fn a_crowd_never_passes_a_limit() {
+    // R-F2
+    let rondo = Rondo::start(
+        "providers:
+  one: { adapter: openai, mock: { answers: [ok] } }
+  two: { adapter: openai, mock: { answers: [ok] } }
+routes:
+  - name: chat
+    models: [m]
+    targets:
+      - { name: one, provider: one, limits: { requests_per_minute: 60 } }
+      - { name: two, provider: two }
+    routing: { fallback_strategy: [rate_limiting] }
+",
+    )
+    .await;
+    let calls: Vec<_> = (0..200)
+        .map(|_| tokio::spawn(call(rondo.addr, chat("m"))))
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().status, 200);
+    }
+    rondo.assert_quiet().await;
+    assert_eq!(rondo.mock("one").sends(), 60);
+    assert_eq!(rondo.mock("two").sends(), 140);
+    let skipped = rondo.metric("rondo_candidates_skipped_total", &["target=\"one\""]);
+    assert_eq!(skipped, 140.0);
+    let limits = rondo.app.snapshot().routes[0].targets[0].limits.clone();
+    let usage = limits.unwrap().usage(rondo.app.gateway.around.clock.mono());
+    assert_eq!((usage.requests, usage.concurrent), (60, 0));
+}
+
+/// A stream is under way until its end, and a client that leaves ends it.
+#[tokio::test]
+async fn a_stream_holds_its_slot_until_its_end() {
+    // R-D3 R-L5
+    let stage = Stage::h1(EVENTS).await;
+    let rondo = Rondo::start(&format!(
+        "providers:\n  one: {}\nroutes:\n  - name: chat\n    models: [m]\n    targets:\n      - {{ name: one, provider: one, limits: {{ concurrent: 1 }} }}\n",
+        stage.upstream.provider("")
+    ))
+    .await;
+    let ask = || post("/v1/chat/completions", chat_body("m", true));
+    let delta = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n";
+    for leaves in [false, true] {
+        let mut client = Connection::h1(rondo.addr).await;
+        stage.say(delta);
+        let answer = soon(client.send(ask())).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let refused = call(rondo.addr, ask()).await;
+        assert_eq!(refused.status, 429);
+        assert_eq!(refused.json()["error"]["code"], "local_limit");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert_eq!(refused.header("x-rondo-reason"), Some("local_limit"));
+        assert_eq!(refused.header("x-rondo-attempts"), Some("0"));
+        if leaves {
+            drop((answer, client));
+            stage.cut();
+        } else {
+            stage.end();
+            let _ = soon(answer.into_body().collect()).await.unwrap();
+        }
+        rondo.assert_quiet().await;
+        let limits = rondo.app.snapshot().routes[0].targets[0].limits.clone();
+        let usage = limits.unwrap().usage(rondo.app.gateway.around.clock.mono());
+        assert_eq!(usage.concurrent, 0);
+    }
+    let stops = rondo.metric("rondo_stops_total", &["reason=\"local_limit\""]);
+    assert_eq!(stops, 2.0);
+}
+
+/// An outage in which everything may have run is met with the floor of the budget, and then with one send an operation.
+#[tokio::test]
+async fn an_outage_is_not_multiplied() {
+    // C22
+    let rondo = Rondo::start(
+        "providers:
+  one: { adapter: openai, mock: { answers: [openai.server_error] } }
+  two: { adapter: openai, mock: { answers: [openai.server_error] } }
+routes:
+  - name: chat
+    models: [m]
+    targets: [{ name: one, provider: one }, { name: two, provider: two }]
+    routing: { fallback_strategy: [http_5xx], sticky_key_attempts: 1 }
+",
+    )
+    .await;
+    let operations = 300;
+    for _ in 0..operations {
+        assert_eq!(call(rondo.addr, chat("m")).await.status, 500);
+    }
+    rondo.assert_quiet().await;
+    assert_eq!(rondo.mock("one").sends(), operations);
+    let extra = rondo.mock("two").sends();
+    // The floor of ten seconds and a fifth of the operations; a window that moves on while this runs may give a little more.
+    assert!((100..operations).contains(&extra), "{extra} extra sends");
+    let exhausted = rondo.metric("rondo_retry_budget_exhausted_total", &["route=\"chat\""]);
+    assert_eq!(exhausted, (operations - extra) as f64);
+}
+
+/// A provider whose health endpoint answers what the test says, and the heads of the checks.
+struct Checked {
+    upstream: Upstream,
+    status: Arc<AtomicU16>,
+    checks: Arc<AtomicUsize>,
+    heads: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+async fn checked() -> Checked {
+    let status = Arc::new(AtomicU16::new(200));
+    let checks = Arc::new(AtomicUsize::new(0));
+    let heads = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (says, counts, kept) = (Arc::clone(&status), Arc::clone(&checks), Arc::clone(&heads));
+    let upstream = Upstream::start(move |mut link| {
+        let (says, counts, kept) = (Arc::clone(&says), Arc::clone(&counts), Arc::clone(&kept));
+        async move {
+            while let Some(request) = link.request().await {
+                let status = match request.head.starts_with("GET /health ") {
+                    true => {
+                        counts.fetch_add(1, Ordering::SeqCst);
+                        kept.lock().unwrap().push(request.head);
+                        says.load(Ordering::SeqCst)
+                    }
+                    false => 200,
+                };
+                let answer = format!(
+                    "HTTP/1.1 {status} Said\r\nlocation: /elsewhere\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+                );
+                link.write(&answer).await;
+            }
+        }
+    })
+    .await;
+    Checked {
+        upstream,
+        status,
+        checks,
+        heads,
+    }
+}
+
+/// An unhealthy provider gets no send while another can serve, and is back when it answers.
+#[tokio::test]
+async fn an_unhealthy_provider_is_passed_over() {
+    // R-X2
+    let one = checked().await;
+    let health = ", keys: [{ name: main, secret: { literal: sk-hidden } }], health: { path: /health, interval_ms: 10, timeout_ms: 10, healthy: 2, unhealthy: 2 }";
+    let rondo = Rondo::start(&format!(
+        "providers:\n  one: {}\n  two: {{ adapter: openai, mock: {{ answers: [ok] }} }}\nroutes:\n  - name: chat\n    models: [m]\n    targets: [{{ name: one, provider: one }}, {{ name: two, provider: two }}]\n",
+        one.upstream.provider(health)
+    ))
+    .await;
+    let gauge = |rondo: &Rondo| rondo.metric("rondo_provider_healthy", &["provider=\"one\""]);
+    assert_eq!(gauge(&rondo), 1.0);
+    // A redirect is no good answer, and is not followed.
+    for status in [503, 302] {
+        one.status.store(status, Ordering::SeqCst);
+        rondo.until(|rondo| gauge(rondo) == 0.0).await;
+        let answer = call(rondo.addr, chat("m")).await;
+        assert_eq!(answer.header("x-rondo-target"), Some("two"));
+        one.status.store(204, Ordering::SeqCst);
+        rondo.until(|rondo| gauge(rondo) == 1.0).await;
+        let answer = call(rondo.addr, chat("m")).await;
+        assert_eq!(answer.header("x-rondo-target"), Some("one"));
+    }
+    assert!(one.checks.load(Ordering::SeqCst) >= 8);
+    let heads = one.heads.lock().unwrap().join("\n").to_lowercase();
+    assert!(
+        !heads.contains("sk-hidden") && !heads.contains("authorization"),
+        "{heads}"
+    );
+    assert!(!heads.contains("/elsewhere"));
+}
+
+/// The first key is shown when that is asked for, and checks end with the configuration that wanted them.
+#[tokio::test]
+async fn checks_follow_the_configuration() {
+    // R-C2
+    let one = checked().await;
+    let keys = ", keys: [{ name: a, secret: { literal: sk-first } }, { name: b, secret: { literal: sk-second } }]";
+    let route =
+        "routes:\n  - name: chat\n    models: [m]\n    targets: [{ name: one, provider: one }]\n";
+    let with = |health: &str| {
+        format!(
+            "providers:\n  one: {}\n{route}",
+            one.upstream.provider(&format!("{keys}{health}"))
+        )
+    };
+    let rondo = Rondo::start(&with(
+        ", health: { path: /health, interval_ms: 10, timeout_ms: 10, authenticated: true }",
+    ))
+    .await;
+    let checks = || one.checks.load(Ordering::SeqCst);
+    rondo.until(|_| checks() >= 2).await;
+    let heads = one.heads.lock().unwrap().join("\n");
+    assert!(
+        heads
+            .to_lowercase()
+            .contains("authorization: bearer sk-first")
+    );
+    assert!(!heads.contains("sk-second"));
+    let off = format!("{}\nledger: {{ store: off }}\n", with(""));
+    std::fs::write(&rondo.file, off).unwrap();
+    let _ = rondo.app.reload().await;
+    assert!(rondo.app.snapshot().providers[0].health.is_none());
+    assert!(
+        !rondo
+            .app
+            .telemetry
+            .render()
+            .contains("rondo_provider_healthy{")
+    );
+    // The task ends at its next turn; from then on the count stands still.
+    rondo.until(|rondo| rondo.app.health_checks() == 0).await;
+}
