@@ -1,8 +1,8 @@
 //! An attempt that is owned and not settled.
 
 use super::effect::{AttemptSettled, Begin, Note};
-use super::watchdog::Watchdog;
 use super::hold::Hold;
+use super::watchdog::Watchdog;
 use crate::core::decision::Decision;
 use crate::core::outcome::AttemptReport;
 use crate::core::settlement::State;

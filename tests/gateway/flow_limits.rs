@@ -40,7 +40,7 @@ async fn the_waiting_room_is_bounded() {
     // R-B6 R-S10 R-S22
     let script = "{ preset: openai.throttle, retry_after: 20 }";
     let round = "mode: priority_failover, max_target_attempts: 1, max_upstream_sends: 2, exhaustion_retry: { max_rounds: 1, max_wait_ms: 30000 }";
-    let rondo = targets(&[script], round).await;
+    let rondo = targets(&[script], round).await.with_traffic();
     let slots = usize::from(WAITERS_PER_ROUTE_MAX);
     let surplus = 44;
     // One is throttled; what it learned holds for the others, which go to sleep without a send.

@@ -139,7 +139,9 @@ async fn an_error_is_found_wherever_it_is_cut() {
         ]
         .join(end);
         let one = cut_everywhere(text.clone()).await;
-        let rondo = Rondo::start(&two(&one.provider(""), MOCK_OK)).await;
+        let rondo = Rondo::start(&two(&one.provider(""), MOCK_OK))
+            .await
+            .with_traffic();
         let mut client = Connection::h1(rondo.addr).await;
         for at in 1..text.len() {
             let answer = client.call(ask()).await;

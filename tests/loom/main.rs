@@ -401,9 +401,15 @@ fn one_probe_is_given_at_a_time() {
         };
         let here = cooldown.take_probe(at(200));
         let there = other.join().unwrap();
-        assert!(here.is_some() != there.is_some(), "both tried first, or none");
+        assert!(
+            here.is_some() != there.is_some(),
+            "both tried first, or none"
+        );
         drop((here, there));
         assert!(!cooldown.is_probed(at(200)));
-        assert!(cooldown.take_probe(at(200)).is_some(), "a probe was never released");
+        assert!(
+            cooldown.take_probe(at(200)).is_some(),
+            "a probe was never released"
+        );
     });
 }

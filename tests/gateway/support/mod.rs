@@ -113,6 +113,15 @@ impl Rondo {
         }
     }
 
+    /// Routes with so much traffic besides that the retry budget is not what bounds the test.
+    pub fn with_traffic(self) -> Rondo {
+        let now = self.app.gateway.around.clock.mono();
+        for route in &self.app.snapshot().routes {
+            (0..10_000).for_each(|_| route.retry_budget.deposit(now));
+        }
+        self
+    }
+
     /// What the embedded provider has seen.
     pub fn mock(&self, provider: &str) -> Recorder {
         self.app.mock(provider).expect("a provider with a script")
