@@ -91,14 +91,14 @@ impl Auditor {
         }
     }
 
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn failover_is_over(&self) -> bool {
         let within = self.plan.route.routing.failover_within;
         within.is_some_and(|within| self.now > self.plan.began.after(within))
     }
 
     /// Once the time for failover has passed, no try but the first begins or is sent.
     pub(super) fn check_timely(&self) {
-        let late = self.is_late();
+        let late = self.failover_is_over();
         let first = self.past.is_empty() && self.round() == Round::First;
         require!(self, first || !late, "a try after max_failover_elapsed_ms");
     }

@@ -211,7 +211,7 @@ impl Auditor {
         let round = self.round();
         let tried = |c: usize| self.tried(round, c) || self.has_skipped(round, c);
         let attempts = (0..self.plan.candidates.len()).filter(|c| self.tried(round, *c));
-        let late = self.is_late() || self.now >= self.plan.deadline || self.draining;
+        let late = self.failover_is_over() || self.now >= self.plan.deadline || self.draining;
         let late = late && !self.past.is_empty();
         let slow = self.past.last().is_some_and(|past| past.slow);
         let spent = self.sends >= self.sends_max() || late || slow;
