@@ -243,10 +243,10 @@ fn exhaust(spec: &Spec, route: &Route, cooling: &mut Cooling) {
         let Some(account) = target.limits.as_ref() else {
             continue;
         };
-        while spec.exhausted & (1 << index) != 0 {
-            let Ok(mut share) = account.reserve(spec.tokens, START) else {
-                break;
-            };
+        if spec.exhausted & (1 << index) == 0 {
+            continue;
+        }
+        while let Ok(mut share) = account.reserve(spec.tokens, START) {
             share.keep();
             let books = Arc::as_ptr(account) as usize;
             let id = cooling.reserve(books, spec.tokens, START);
