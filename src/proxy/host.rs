@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::core::api::Api;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::time::{MonoTime, WallTime};
+use crate::core::usage::Usage;
 use crate::executor::effect::Note;
 use crate::policy::route::Route;
 use crate::policy::snapshot::Snapshot;
@@ -131,6 +132,8 @@ pub struct OperationEnd {
     pub overhead: Duration,
     /// Bytes of the response body written.
     pub response_bytes: u64,
+    /// What the delivered answer said that it cost, as far as it was read.
+    pub usage: Option<Usage>,
 }
 
 /// A request that was refused before an operation began: no route, too large, no capacity.

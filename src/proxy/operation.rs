@@ -22,6 +22,7 @@ use crate::executor::event::Event;
 use crate::executor::guard::Guard;
 use crate::executor::plan::Plan;
 use crate::executor::watchdog::{Reached, Watchdog};
+use crate::providers::usage::UsageReader;
 use crate::store::Strict;
 
 /// The status of records and metrics when the client left before an answer (R-D4).
@@ -68,6 +69,8 @@ struct Inner {
     first_byte: Option<Stamp>,
     status: Option<u16>,
     response_bytes: u64,
+    /// Reads what the current answer costs; of an answer that is not delivered nothing is kept.
+    usage: Option<UsageReader>,
     end_seen: bool,
 }
 
@@ -101,6 +104,7 @@ impl OperationCell {
             first_byte: None,
             status: None,
             response_bytes: 0,
+            usage: None,
             end_seen: false,
         };
         let cell = Arc::new(OperationCell {
@@ -197,6 +201,30 @@ impl OperationCell {
         inner.executor.watch(None);
         inner.attempt.first_byte = Some(at);
         inner.attempt.upstream_request_id = upstream_request_id.map(str::to_owned);
+    }
+
+    /// A good answer has begun, whose cost this reader finds.
+    pub fn answer_begun(&self, usage: Option<UsageReader>) {
+        self.inner.lock().usage = usage;
+    }
+
+    /// Bytes of that answer came.
+    pub fn answer_read(&self, bytes: &[u8]) {
+        if let Some(usage) = &mut self.inner.lock().usage {
+            usage.feed(bytes);
+        }
+    }
+
+    /// That answer was read to its proper end.
+    pub fn answer_ended(&self) {
+        if let Some(usage) = &mut self.inner.lock().usage {
+            usage.finish();
+        }
+    }
+
+    /// That answer is not delivered: what it cost is not the operation's usage.
+    pub fn answer_discarded(&self) {
+        self.inner.lock().usage = None;
     }
 
     /// The header is about to be written to the client.
@@ -305,6 +333,7 @@ impl OperationCell {
             ended: at,
             overhead: to_first_byte.saturating_sub(elsewhere),
             response_bytes: inner.response_bytes,
+            usage: inner.usage.as_ref().and_then(UsageReader::usage),
         }
     }
 }

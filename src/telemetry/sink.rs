@@ -161,5 +161,6 @@ fn ending(end: &OperationEnd) -> Ending {
         first_byte: end.first_byte.map(moment),
         ended: moment(end.ended),
         response_bytes: end.response_bytes,
+        usage: end.usage,
     }
 }

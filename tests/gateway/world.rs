@@ -255,6 +255,7 @@ impl Running<'_> {
             ended,
             overhead: Duration::from_micros(80),
             response_bytes: 10,
+            usage: None,
         };
         self.world.telemetry.operation_ended(&self.facts, &end);
         self.world.telemetry.request_closed();

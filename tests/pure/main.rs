@@ -58,3 +58,5 @@ mod scenarios;
 mod simulation;
 mod support;
 mod tidy;
+mod usage;
+mod usage_properties;

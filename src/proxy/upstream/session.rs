@@ -142,9 +142,15 @@ impl AttemptSession {
             return Err(late.into_up());
         };
         let read = read.map_err(|error| error.into_up())?;
+        if let (Some(bytes), Some(spec)) = (&read, &self.spec) {
+            spec.cell.answer_read(bytes);
+        }
         let is_done = |inner: &mut HttpSession| inner.response_done();
         if read.is_none() || self.inner.as_mut().is_some_and(is_done) {
             self.ended = true;
+            if let Some(spec) = &self.spec {
+                spec.cell.answer_ended();
+            }
         }
         Ok(read)
     }
