@@ -14,6 +14,8 @@ use crate::core::usage::TOKENS_MAX;
 
 /// Bytes that are asked at once whether any of them is a bracket or a quote; two vector registers of today's machines.
 const BLOCK: usize = 32;
+/// Bytes that are looked at one by one before a vector search is begun.
+const NEAR: usize = 16;
 
 /// A walker for the documents of one answer.
 #[derive(Debug)]
@@ -236,16 +238,22 @@ impl Walker {
         State::Passing
     }
 
-    /// Goes on to the end of a string, or to an escape in it.
+    /// Goes on to the end of a string.
     fn text<'b>(&mut self, rest: &'b [u8], after: State, escape: State) -> &'b [u8] {
-        let Some(at) = memchr2(b'"', b'\\', rest) else {
-            return &[];
-        };
-        self.state = match rest.get(at) {
-            Some(b'\\') => escape,
-            _ => after,
-        };
-        rest.get(at + 1..).unwrap_or_default()
+        let mut left = rest;
+        while let Some(at) = find_text_end(left) {
+            let found = left.get(at);
+            left = left.get(at + 1..).unwrap_or_default();
+            if found != Some(&b'\\') {
+                self.state = after;
+                return left;
+            }
+            match left.split_first() {
+                Some((_, tail)) => left = tail,
+                None => self.state = escape,
+            }
+        }
+        &[]
     }
 
     fn key_text<'b>(&mut self, rest: &'b [u8]) -> &'b [u8] {
@@ -292,38 +300,72 @@ impl Walker {
         }
     }
 
-    /// Goes on to the next bracket or string of a container without meaning.
+    /// Goes on to the end of a container without meaning.
     fn pass<'b>(&mut self, rest: &'b [u8]) -> &'b [u8] {
         let mut left = rest;
-        while let Some((block, tail)) = left.split_first_chunk::<BLOCK>() {
-            if block
-                .iter()
-                .fold(false, |any, byte| any | is_bracket(*byte))
-            {
-                break;
-            }
-            left = tail;
-        }
-        let Some(at) = left.iter().position(|byte| is_bracket(*byte)) else {
-            return &[];
-        };
-        match left.get(at) {
-            Some(b'"') => self.state = State::PassingText,
-            Some(b'{' | b'[') => match self.passed.checked_add(1) {
-                Some(passed) => self.passed = passed,
-                None => self.state = State::Lost,
-            },
-            _ => {
-                self.passed = self.passed.saturating_sub(1);
-                if self.passed == 0 {
-                    self.state = State::CommaOrEnd;
+        while let Some(at) = find_bracket(left) {
+            let found = left.get(at);
+            left = left.get(at + 1..).unwrap_or_default();
+            match found {
+                Some(b'"') => {
+                    self.state = State::PassingText;
+                    left = self.text(left, State::Passing, State::PassingEscape);
+                }
+                Some(b'{' | b'[') => match self.passed.checked_add(1) {
+                    Some(passed) => self.passed = passed,
+                    None => self.state = State::Lost,
+                },
+                _ => {
+                    self.passed = self.passed.saturating_sub(1);
+                    if self.passed == 0 {
+                        self.state = State::CommaOrEnd;
+                    }
                 }
             }
+            if self.state != State::Passing {
+                return left;
+            }
         }
-        left.get(at + 1..).unwrap_or_default()
+        &[]
     }
 }
 
+/// The next quote or backslash. Most strings are short, and a vector search costs as much as some bytes.
+fn find_text_end(bytes: &[u8]) -> Option<usize> {
+    let near = bytes.iter().take(NEAR);
+    for (at, byte) in near.enumerate() {
+        if matches!(byte, b'"' | b'\\') {
+            return Some(at);
+        }
+    }
+    let far = bytes.get(NEAR..)?;
+    memchr2(b'"', b'\\', far).map(|at| at + NEAR)
+}
+
+/// The next bracket or quote.
+fn find_bracket(bytes: &[u8]) -> Option<usize> {
+    let near = bytes.iter().take(NEAR);
+    for (at, byte) in near.enumerate() {
+        if is_bracket(*byte) {
+            return Some(at);
+        }
+    }
+    let (mut left, mut passed) = (bytes.get(NEAR..)?, NEAR);
+    while let Some((block, tail)) = left.split_first_chunk::<BLOCK>() {
+        if block
+            .iter()
+            .fold(false, |any, byte| any | is_bracket(*byte))
+        {
+            break;
+        }
+        (left, passed) = (tail, passed + BLOCK);
+    }
+    let at = left.iter().position(|byte| is_bracket(*byte))?;
+    Some(passed + at)
+}
+
+/// Square and curly brackets differ in one bit, so that three comparisons find all five bytes.
 const fn is_bracket(byte: u8) -> bool {
-    matches!(byte, b'"' | b'{' | b'}' | b'[' | b']')
+    let curly = byte | 0x20;
+    (curly == b'{') | (curly == b'}') | (byte == b'"')
 }

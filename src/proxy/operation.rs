@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use tokio::sync::Semaphore;
 
 use super::host::{AttemptExtras, Clock, Observer, OperationEnd, OperationFacts, Stamp};
 use super::inflight::InFlight;
 use super::lifecycle::Lifecycle;
 use crate::core::settlement::OperationOutcome;
+use crate::core::usage::Usage;
 use crate::executor::Executor;
 use crate::executor::effect::{Next, Note, OperationSettled};
 use crate::executor::event::Event;
@@ -43,6 +45,8 @@ pub struct Surroundings {
     pub inflight: InFlight,
     /// Where a send waits until its pending record is on disk; `None` when nobody asked for that.
     pub strict: Option<Arc<Strict>>,
+    /// Permits to read an answer on for a client that has left.
+    pub drains: Arc<Semaphore>,
 }
 
 /// A shared operation.
@@ -72,6 +76,17 @@ struct Inner {
     /// Reads what the current answer costs; of an answer that is not delivered nothing is kept.
     usage: Option<UsageReader>,
     end_seen: bool,
+    /// What the record says of usage, once there is a record.
+    recorded: Option<Recorded>,
+    /// Whether usage may have come between the report and the record.
+    is_late: bool,
+}
+
+/// The usage that was recorded.
+#[derive(Debug, Clone, Copy)]
+struct Recorded {
+    sequence: Option<u64>,
+    usage: Option<Usage>,
 }
 
 /// What the session learned of the current attempt.
@@ -106,6 +121,8 @@ impl OperationCell {
             response_bytes: 0,
             usage: None,
             end_seen: false,
+            recorded: None,
+            is_late: false,
         };
         let cell = Arc::new(OperationCell {
             facts,
@@ -300,7 +317,50 @@ impl OperationCell {
         };
         let end = self.end(&inner, &settled, at);
         drop(inner);
-        self.around.observer.operation_ended(&self.facts, &end);
+        let sequence = self.around.observer.operation_ended(&self.facts, &end);
+        let mut inner = self.inner.lock();
+        inner.recorded = Some(Recorded {
+            sequence,
+            usage: end.usage,
+        });
+        let is_late = inner.is_late;
+        drop(inner);
+        if is_late {
+            self.usage_settled();
+        }
+    }
+
+    /// Nothing more of the answer will be read: if it told more than the record says, the observer is told. Before there is a record
+    /// this waits for it.
+    pub fn usage_settled(&self) {
+        let mut inner = self.inner.lock();
+        let usage = inner.usage.as_ref().and_then(UsageReader::usage);
+        let Some(recorded) = &mut inner.recorded else {
+            inner.is_late = true;
+            return;
+        };
+        if usage == recorded.usage {
+            return;
+        }
+        recorded.usage = usage;
+        let sequence = recorded.sequence;
+        drop(inner);
+        if let (Some(sequence), Some(usage)) = (sequence, usage) {
+            let observer = &self.around.observer;
+            observer.usage_came(&self.facts, sequence, usage);
+        }
+    }
+
+    /// Whether usage of the current answer can still come.
+    pub fn reads_usage(&self) -> bool {
+        self.inner.lock().usage.is_some()
+    }
+
+    /// Whether the answer told its usage, and all of it.
+    pub fn knows_usage(&self) -> bool {
+        let inner = self.inner.lock();
+        let usage = inner.usage.as_ref().and_then(UsageReader::usage);
+        usage.is_some_and(|usage| !usage.partial)
     }
 
     fn end(&self, inner: &Inner, settled: &OperationSettled, at: Stamp) -> OperationEnd {

@@ -51,7 +51,10 @@ impl AttemptSession {
                 self.leftover = Leftover::Finished;
                 report
             }
-            Err(report) => report,
+            Err(report) => {
+                self.is_over = true;
+                report
+            }
         };
         let next = spec.cell.feed(Event::Outcome(report));
         self.obey(&spec, &next)
@@ -121,6 +124,7 @@ impl AttemptSession {
     /// What was read of the answer is not wanted. An exchange that broke stays broken.
     fn discard(&mut self, spec: &AttemptSpec) {
         spec.cell.answer_discarded();
+        self.is_over = true;
         self.held.clear();
         if self.leftover == Leftover::Finished {
             self.leftover = Leftover::Discarded;
@@ -148,7 +152,7 @@ impl AttemptSession {
             pause: timeouts.idle,
         };
         let inner = self.inner.insert(inner);
-        let head = write::send(inner, spec, timers).await?;
+        let head = write::send(inner, spec, timers, &mut self.is_sent).await?;
         self.ended = head.ended;
         self.written = Some(head.written);
         spec.cell
