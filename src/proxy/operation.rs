@@ -315,7 +315,7 @@ impl OperationCell {
         let Some(settled) = guard.stand_down(executor) else {
             return;
         };
-        let end = self.end(&inner, &settled, at);
+        let end = self.end(&mut inner, &settled, at);
         drop(inner);
         let sequence = self.around.observer.operation_ended(&self.facts, &end);
         let mut inner = self.inner.lock();
@@ -363,12 +363,18 @@ impl OperationCell {
         usage.is_some_and(|usage| !usage.partial)
     }
 
-    fn end(&self, inner: &Inner, settled: &OperationSettled, at: Stamp) -> OperationEnd {
+    fn end(&self, inner: &mut Inner, settled: &OperationSettled, at: Stamp) -> OperationEnd {
         let to_first_byte = inner
             .first_byte
             .unwrap_or(at)
             .mono
             .since(self.facts.started.mono);
+        if settled.outcome == OperationOutcome::Succeeded
+            && let Some(usage) = &mut inner.usage
+        {
+            // The client has it all, although HTTP/2 may say so in a frame of its own that nobody waited for.
+            usage.finish();
+        }
         let elsewhere = inner.upstream_time + inner.upload_time + settled.waited;
         // A client that left in the middle of an answer has not got the status that its header told (R-D4).
         let (status, otherwise) = match settled.outcome {

@@ -25,6 +25,7 @@ mod explain;
 mod explain_costs;
 mod field_cases;
 mod fuzz_entries;
+mod late_usage;
 mod ledger;
 mod ledger_collect;
 mod ledger_spool;

@@ -15,11 +15,10 @@ use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
 const HINT_MARGIN: Duration = Duration::from_secs(1);
 
 /// Gives the connection of a finished session back.
-pub(super) async fn release(connector: &AttemptConnector, session: AttemptSession) {
-    let session = match ReadOn::begin(connector, session) {
-        Ok(()) => return,
-        Err(session) => session,
-    };
+pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSession) {
+    if ReadOn::begin(connector, &mut session) {
+        return;
+    }
     let Some((inner, peer, leftover)) = session.into_leftover() else {
         return;
     };

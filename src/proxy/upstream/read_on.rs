@@ -3,13 +3,13 @@
 //! Not here: the records of the operation, which settle at once as with `abort`. Invariants: it is bounded in time, bytes and number;
 //! nothing of the client's request is held; usage is all that it can change; a connection goes back to the pool only after a whole answer.
 
+use std::sync::Arc;
+
 use pingora_core::Result;
 use pingora_core::protocols::http::HttpTask;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::ResponseHeader;
-use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::connector::AttemptConnector;
@@ -21,7 +21,6 @@ use crate::policy::routing::OnDisconnect;
 use crate::providers::answer::{RequestTraits, ResponseHead};
 use crate::providers::usage::UsageReader;
 use crate::proxy::host::DrainEnd;
-use crate::proxy::inflight::Flight;
 use crate::proxy::operation::OperationCell;
 use crate::proxy::translate::Headers;
 
@@ -33,47 +32,41 @@ pub(super) struct ReadOn {
     peer: HttpPeer,
     /// Whether the head of the answer was read.
     has_head: bool,
-    /// The end of the process waits for it as for a request, up to the grace period.
-    _flight: Flight,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl ReadOn {
-    /// Reads on in the background if the client has left an answer that may still tell its usage, and the route asks for it. Else the
-    /// session comes back.
-    pub(super) fn begin(
-        connector: &AttemptConnector,
-        mut session: AttemptSession,
-    ) -> Result<(), AttemptSession> {
-        let Some(spec) = session.spec.clone().filter(|_| may_tell(&session)) else {
-            return Err(session);
+    /// Reads on in the background if the client has left an answer that may still tell its usage, and the route asks for it; the
+    /// connection then leaves the session. Says whether it does.
+    pub(super) fn begin(connector: &AttemptConnector, session: &mut AttemptSession) -> bool {
+        let Some(spec) = session.spec.clone().filter(|_| may_tell(session)) else {
+            return false;
         };
         let (cell, traits, peer) = (Arc::clone(&spec.cell), spec.traits, spec.peer.clone());
-        drop(spec);
         let observer = Arc::clone(&cell.around.observer);
         let Ok(permit) = Arc::clone(&cell.around.drains).try_acquire_owned() else {
             observer.drain_ended(DrainEnd::Refused);
-            return Err(session);
+            return false;
         };
         let Some(inner) = session.inner.take() else {
-            return Err(session);
+            return false;
         };
         let read_on = ReadOn {
             has_head: session.written.is_some(),
-            _flight: cell.around.inflight.enter(),
-            _permit: permit,
             cell,
             traits,
             inner,
             peer,
         };
+        // The end of the process waits for it as for a request, up to the grace period.
+        let flight = read_on.cell.around.inflight.enter();
         observer.drain_begun();
         let connector = connector.clone();
         tokio::spawn(async move {
             let end = read_on.run(&connector).await;
             observer.drain_ended(end);
+            drop((permit, flight));
         });
-        Ok(())
+        true
     }
 
     async fn run(mut self, connector: &AttemptConnector) -> DrainEnd {
