@@ -8,7 +8,7 @@ use rondo::ledger::Record;
 
 use crate::support::caller::{Caller, Way};
 use crate::support::client::{Body, Connection, call, chat, chat_body, post};
-use crate::support::raw::{GOOD, Upstream, json, two};
+use crate::support::raw::{GOOD, Upstream, json, two, two_with};
 use crate::support::stage::{EVENTS, Stage};
 use crate::support::{Rondo, soon};
 
@@ -170,13 +170,19 @@ async fn a_failed_attempts_usage_is_not_the_operations() {
             upstream.addr
         )
     };
-    let yaml = two(&anthropic(&bad), &anthropic(&good));
-    let rondo = Rondo::start(&yaml).await;
     let asked = r#"{"model":"m","stream":true,"max_tokens":5,"messages":[]}"#;
-    let got = call(rondo.addr, post("/v1/messages", asked)).await;
-    assert!(got.text().contains("message_stop"), "{}", got.text());
-    rondo.assert_quiet().await;
-    let record = &rondo.records()[0];
-    assert_eq!(record.attempts.len(), 2);
-    assert_eq!(columns(record), ([None; 4], None));
+    for (second, told) in [(&good, "message_stop"), (&bad, "overloaded_error")] {
+        let yaml = two_with(
+            &anthropic(&bad),
+            &anthropic(second),
+            ", fallback_strategy: [http_429, http_5xx]",
+        );
+        let rondo = Rondo::start(&yaml).await;
+        let got = call(rondo.addr, post("/v1/messages", asked)).await;
+        assert!(got.text().contains(told), "{}", got.text());
+        rondo.assert_quiet().await;
+        let record = &rondo.records()[0];
+        assert_eq!(record.attempts.len(), 2);
+        assert_eq!(columns(record), ([None; 4], None), "{told}");
+    }
 }
