@@ -411,6 +411,18 @@ fn what_is_malformed_tells_nothing() {
     ] {
         check(Api::OpenaiChat, JSON, body, [None; 4]);
     }
+    // What breaks in one line, or does not end there, ends with it.
+    for broken in [
+        r#"{"usage" "#,
+        r#"{"usage":{"prompt_tokens":9,"#,
+        "usage",
+        "[DONE]",
+    ] {
+        let good = r#"{"usage":{"prompt_tokens":5}}"#;
+        let counts = [Some(5), None, None, None];
+        check(Api::OpenaiChat, EVENTS, events(&[good, broken]), counts);
+        check(Api::OpenaiChat, EVENTS, events(&[broken, good]), counts);
+    }
     // A document that never ends is believed while it goes on, not when it is over.
     let mut cut = reader(Api::OpenaiChat, JSON);
     cut.feed(br#"{"usage":{"prompt_tokens":5,"completion_tokens":1"#);
