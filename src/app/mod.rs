@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::config::{self, Environment, Loaded, Problem, Problems, ProcessEnv};
+use crate::core::limits::READ_ON_MAX;
 use crate::core::time::WallTime;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
@@ -138,6 +139,7 @@ impl App {
                 lifecycle: Lifecycle::default(),
                 inflight: InFlight::default(),
                 strict,
+                drains: Arc::new(tokio::sync::Semaphore::new(READ_ON_MAX)),
             },
             buffered,
         };

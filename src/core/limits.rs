@@ -32,6 +32,14 @@ pub const PEEK_TIME_MAX: Duration = Duration::from_millis(750);
 pub const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// Time spent on that.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long an answer is read on after its client has left, for its usage. Most of what is left of a generation comes within it; a
+/// longer one is worth more unfinished.
+pub const READ_ON_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of that: some ten thousand events, far more than ten seconds of one generation.
+pub const READ_ON_BYTES_MAX: usize = 1 << 20;
+/// Answers of the process that are read on at once. Each is a connection and a generation that nobody waits for; when clients leave
+/// in crowds, stopping the generations is worth more than their counts.
+pub const READ_ON_MAX: usize = 64;
 /// How long a key that its provider does not accept is set aside. A minute: a rotated key is often only slow to be known everywhere.
 pub const KEY_REFUSED_ASIDE: Duration = Duration::from_secs(60);
 /// How long a key with a used-up quota or balance is set aside. Ten minutes: people top up, and one probe each is cheap.

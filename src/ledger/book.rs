@@ -165,8 +165,10 @@ impl Book {
         Some(record)
     }
 
-    /// Usage that came after the end of its operation.
+    /// Usage that came after the end of its operation. Where the record is still in the ring, a new one takes its place.
     pub fn amend(&self, usage: LateUsage) {
+        self.ring
+            .replace(usage.sequence, |record| usage.applied(record));
         if let Some(outbox) = &self.outbox {
             outbox.push(Piece::Usage(usage));
         }

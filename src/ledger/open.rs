@@ -10,6 +10,7 @@ use crate::core::decision::{Decision, Stop};
 use crate::core::outcome::{AttemptReport, Outcome};
 use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
+use crate::core::usage::Usage;
 use crate::executor::effect::{AttemptSettled, Begin, Note};
 use crate::policy::route::Route;
 use crate::policy::snapshot::Snapshot;
@@ -74,6 +75,8 @@ pub struct Ending {
     pub ended: Moment,
     /// Bytes of the response body that were written.
     pub response_bytes: u64,
+    /// What the answer said that it cost.
+    pub usage: Option<Usage>,
 }
 
 /// A pending record. It has one owner and ends in [`OpenOperation::end`], which takes it by value: twice is impossible.
@@ -299,6 +302,7 @@ impl OpenOperation {
         operation.rounds = ending.rounds;
         operation.response_bytes = ending.response_bytes;
         operation.response_capture = response_capture(ending, &self.record.attempts);
+        operation.set_usage(ending.usage);
         self.record
     }
 

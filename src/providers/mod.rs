@@ -51,6 +51,10 @@ pub mod registry;
 pub mod rules;
 pub mod sse;
 pub mod stream;
+pub mod usage;
+mod usage_counts;
+mod usage_paths;
+mod usage_walk;
 
 // Vendors.
 pub mod anthropic;

@@ -9,6 +9,7 @@ use rondo::core::api::Api;
 use rondo::core::class::Class;
 use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use rondo::core::time::{MonoTime, WallTime};
+use rondo::core::usage::Usage;
 use rondo::executor::Executor;
 use rondo::executor::effect::{Next, Note, OperationSettled};
 use rondo::executor::event::{Event, StreamEnd};
@@ -255,6 +256,11 @@ impl Running<'_> {
             ended,
             overhead: Duration::from_micros(80),
             response_bytes: 10,
+            usage: Some(Usage {
+                prompt_tokens: Some(11),
+                completion_tokens: Some(7),
+                ..Usage::default()
+            }),
         };
         self.world.telemetry.operation_ended(&self.facts, &end);
         self.world.telemetry.request_closed();
@@ -266,6 +272,11 @@ impl Running<'_> {
         assert_eq!(found.len(), 1);
         let record = found.remove(0);
         let line = rondo::telemetry::operation_line(&self.facts, &end, Some(&record));
+        assert!(
+            line.contains(" prompt_tokens=11 completion_tokens=7 "),
+            "{line}"
+        );
+        assert_eq!(record.operation.usage_partial, Some(false));
         assert!(!line.contains("SECRET") && !line.contains("sk-"), "{line}");
         record
     }

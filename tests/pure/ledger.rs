@@ -155,6 +155,7 @@ impl World {
             first_byte: Some(at(micros)),
             ended: at(micros),
             response_bytes: 5,
+            usage: None,
         };
         self.totals.check(Open::default()).unwrap();
         self.book.end(&self.id, &ending).unwrap()
@@ -492,6 +493,7 @@ fn one_request_id_twice_at_once_gives_two_records() {
         first_byte: None,
         ended: at(5),
         response_bytes: 0,
+        usage: None,
     };
     let settled = book.end(&two, &ending).unwrap();
     assert_eq!((settled.sequence, book.open()), (2, 1));

@@ -76,6 +76,7 @@ const ENDING: Ending = Ending {
     first_byte: None,
     ended: NOW,
     response_bytes: 0,
+    usage: None,
 };
 
 fn records(book: &Book) -> Vec<Arc<Record>> {

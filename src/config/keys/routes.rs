@@ -127,7 +127,7 @@ static ROUTING: Shape = shape(
             "on_client_disconnect",
             Kind::Choice(DISCONNECT),
             Word(preset::ON_CLIENT_DISCONNECT),
-            "What happens upstream when the client leaves in the middle of an answer.",
+            "What happens upstream when the client leaves: it is closed, or read on within a bound to learn the usage.",
         ),
         optional(
             "cooldown",

@@ -26,6 +26,7 @@ use crate::providers::handshake;
 use crate::providers::headers::upstream_request_id;
 use crate::providers::peek::{self, Peek, Rest};
 use crate::providers::stream::{Progress, StreamWatch};
+use crate::providers::usage::UsageReader;
 use crate::proxy::respond;
 use crate::proxy::translate::Headers;
 
@@ -50,7 +51,10 @@ impl AttemptSession {
                 self.leftover = Leftover::Finished;
                 report
             }
-            Err(report) => report,
+            Err(report) => {
+                self.is_over = true;
+                report
+            }
         };
         let next = spec.cell.feed(Event::Outcome(report));
         self.obey(&spec, &next)
@@ -61,13 +65,13 @@ impl AttemptSession {
             Next::Deliver(deliver) => self.deliver(spec, deliver),
             Next::Answer(answer) => self.answer(spec, answer),
             Next::Begin(_) | Next::Wait(_) => {
-                self.discard();
+                self.discard(spec);
                 let mut error = Error::new_up(AGAIN);
                 error.set_retry(true);
                 Err(error)
             }
             Next::Send | Next::Continue | Next::End => {
-                self.discard();
+                self.discard(spec);
                 let mut error = Error::new_in(pingora_core::ErrorType::InternalError);
                 error.set_retry(false);
                 Err(error)
@@ -108,7 +112,7 @@ impl AttemptSession {
 
     /// An answer of the gateway, passed on as if it came from upstream: the client's connection stays usable.
     fn answer(&mut self, spec: &AttemptSpec, answer: &FinalAnswer) -> Result<()> {
-        self.discard();
+        self.discard(spec);
         let answer = respond::final_answer(&spec.cell, answer)?;
         self.delivered = Some(answer.header);
         if !answer.body.is_empty() {
@@ -118,7 +122,9 @@ impl AttemptSession {
     }
 
     /// What was read of the answer is not wanted. An exchange that broke stays broken.
-    fn discard(&mut self) {
+    fn discard(&mut self, spec: &AttemptSpec) {
+        spec.cell.answer_discarded();
+        self.is_over = true;
         self.held.clear();
         if self.leftover == Leftover::Finished {
             self.leftover = Leftover::Discarded;
@@ -146,12 +152,22 @@ impl AttemptSession {
             pause: timeouts.idle,
         };
         let inner = self.inner.insert(inner);
-        let head = write::send(inner, spec, timers).await?;
+        let head = write::send(inner, spec, timers, &mut self.is_sent).await?;
         self.ended = head.ended;
         self.written = Some(head.written);
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
         let header = self.upstream.insert(head.header).clone();
+        let headers = Headers(&header.headers);
+        let seen = ResponseHead {
+            status: header.status.as_u16(),
+            headers: &headers,
+        };
+        let (api, stream) = (spec.traits.api, spec.traits.stream);
+        spec.cell.answer_begun(UsageReader::new(api, stream, &seen));
+        if self.ended {
+            spec.cell.answer_ended();
+        }
         if spec.is_handshake() && !is_refusal(&header) {
             return self.switched(&header);
         }

@@ -50,6 +50,10 @@ pub struct AttemptSession {
     /// Whether the upstream's body has been read to its end.
     pub(super) ended: bool,
     pub(super) leftover: Leftover,
+    /// Whether the upstream broke, or its answer is not wanted: nothing of it is read on.
+    pub(super) is_over: bool,
+    /// Whether the whole request was written.
+    pub(super) is_sent: bool,
     /// How much of the request had been written when the head came; `None` while there is no head.
     pub(super) written: Option<Written>,
     /// When the whole answer has to be over.
@@ -84,6 +88,8 @@ impl AttemptSession {
             held: VecDeque::new(),
             ended: false,
             leftover: Leftover::Broken,
+            is_over: false,
+            is_sent: false,
             written: None,
             total_ends: None,
             tunnel: None,
@@ -137,14 +143,21 @@ impl AttemptSession {
     }
 
     fn have_read(&mut self, read: Result<Result<Option<Bytes>>, Elapsed>) -> Result<Option<Bytes>> {
+        self.is_over |= !matches!(read, Ok(Ok(_)));
         let Ok(read) = read else {
             let late = Error::explain(ErrorType::ReadTimedout, "the answer paused too long");
             return Err(late.into_up());
         };
         let read = read.map_err(|error| error.into_up())?;
+        if let (Some(bytes), Some(spec)) = (&read, &self.spec) {
+            spec.cell.answer_read(bytes);
+        }
         let is_done = |inner: &mut HttpSession| inner.response_done();
         if read.is_none() || self.inner.as_mut().is_some_and(is_done) {
             self.ended = true;
+            if let Some(spec) = &self.spec {
+                spec.cell.answer_ended();
+            }
         }
         Ok(read)
     }
