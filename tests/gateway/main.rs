@@ -32,6 +32,8 @@ mod mock;
 mod more_apis;
 mod pooling;
 mod protocols;
+#[path = "../support/reader.rs"]
+mod reader;
 mod retries;
 mod rounds;
 mod scenarios;
