@@ -2,6 +2,8 @@
 //!
 //! Not here: reading either. The order in which they are read matters: memory, the store, and memory once more for the rows that the
 //! store gave ([`again`]). An operation may end, and be written, between any two of them, and still is on the page once.
+//! Operations are told apart by boot and number, so two with one `x-request-id` are two; only if they also began in the same microsecond
+//! may a page end between them and the next one miss the second, since a store knows it under a name of its own.
 //! Invariants: newest first, by start and id; each operation once; what is not on the page and older than its end is on a later one.
 
 use std::collections::{HashMap, HashSet};
@@ -49,18 +51,23 @@ pub fn merge(
     stored: Vec<StoredRecord>,
     now: &[Arc<Record>],
 ) -> Page {
-    let asked = query.limit.saturating_add(1);
-    // Where one side gave all that was asked for, what lies beyond its last record is not known.
-    let ends = [
-        (memory.len() >= asked).then(|| memory.last().map(|record| place_in_memory(record))),
-        (stored.len() >= asked).then(|| stored.last().map(place)),
-    ];
-    let end = ends.into_iter().flatten().flatten().max();
-
     let now: HashMap<Identity, &Arc<Record>> = now
         .iter()
         .map(|record| (identity_in_memory(record), record))
         .collect();
+    // Where one side gave all that was asked for, what lies beyond its last record is not known.
+    let asked = query.limit.saturating_add(1);
+    let last_in_memory = memory.get(asked.saturating_sub(1)..);
+    let last_stored = stored.get(asked.saturating_sub(1)..);
+    let ends = [
+        last_in_memory.and_then(|rest| Some(place_in_memory(rest.last()?))),
+        last_stored.and_then(|rest| {
+            let last = rest.last()?;
+            let known = now.get(&identity(last));
+            Some(known.map_or_else(|| place(last), |record| place_in_memory(record)))
+        }),
+    ];
+    let end = ends.into_iter().flatten().max();
     let mut known: HashMap<Identity, (Place, StoredRecord)> = memory
         .iter()
         .map(|record| (identity_in_memory(record), in_memory(record)))
