@@ -56,7 +56,7 @@ impl AdminHost for App {
     }
 
     fn reader(&self) -> Option<Arc<dyn Reader>> {
-        None
+        self.reader.clone()
     }
 
     fn counters(&self, route: &str) -> RouteCounters {

@@ -23,13 +23,13 @@ use serde_json::Value;
 use crate::reader::Shelf;
 use crate::world::{Does, World};
 
-struct Host {
+pub struct Host {
     snapshot: Arc<Snapshot>,
-    telemetry: Arc<Telemetry>,
+    pub telemetry: Arc<Telemetry>,
     now: Stamp,
     is_ready: bool,
     reload: ReloadOutcome,
-    shelf: Option<Arc<Shelf>>,
+    pub shelf: Option<Arc<Shelf>>,
 }
 
 impl AdminHost for Host {
@@ -73,7 +73,7 @@ impl AdminHost for Host {
 }
 
 /// A process that has served four operations.
-fn host() -> Host {
+pub fn host() -> Host {
     let mut world = World::new();
     world.run(0, "one", &[Does::Answer]);
     world.run(0, "two", &[Does::Break, Does::Answer]);
@@ -103,7 +103,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         .collect()
 }
 
-fn get(host: Host, target: &str) -> (StatusCode, Value) {
+pub fn get(host: Host, target: &str) -> (StatusCode, Value) {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
@@ -116,7 +116,7 @@ fn get(host: Host, target: &str) -> (StatusCode, Value) {
     (answer.status(), body)
 }
 
-fn ids(body: &Value) -> Vec<&str> {
+pub fn ids(body: &Value) -> Vec<&str> {
     let operations = body["operations"].as_array().unwrap();
     operations
         .iter()

@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod admin_records;
 mod bodies;
 mod cli;
 mod clouds;
@@ -27,6 +28,7 @@ mod flow_watchdog;
 mod health;
 mod hosted;
 mod hygiene;
+mod ledger_cli;
 mod memory;
 mod mock;
 mod more_apis;
