@@ -35,7 +35,7 @@ Examples:
   rondo ledger recent                              the last 20
   rondo ledger recent --since 15m --state failed   what failed in the last quarter of an hour
   rondo ledger recent --target backup --limit 100  operations that tried this target
-  rondo ledger recent --json | jq -r .operation_id for scripts; where more follows, the cursor is said on stderr
+  rondo ledger recent --json | jq .operation_id    for scripts; where more follows, stderr has `next: CURSOR`
 
 TRIES has each attempt as target:delivery/class, as the access log does. Times are UTC.")]
     Recent {
@@ -80,9 +80,9 @@ Examples:
     /// Add up operations or attempts: how many, in which states, sends, latency, tokens
     #[command(after_help = "\
 Examples:
-  rondo ledger sum                       everything, by route
-  rondo ledger sum --by target --since 1h     attempts of the last hour, by target
-  rondo ledger sum --by key --since 2026-01-01 --json    tokens by provider/key, for an invoice
+  rondo ledger sum                                 everything, by route
+  rondo ledger sum --by target --since 1h          attempts of the last hour, by target
+  rondo ledger sum --by key --since 2026-01-01     tokens by provider/key, to check an invoice
 
 By route or state operations are added up, by target or key attempts; tokens count for the attempt that answered.")]
     Sum {

@@ -90,11 +90,7 @@ pub fn merge(
 
 /// A page from memory alone.
 pub fn of_memory(query: &Query, memory: &[Arc<Record>]) -> Page {
-    finish(
-        query,
-        memory.iter().map(|record| in_memory(record)).collect(),
-        None,
-    )
+    finish(query, memory.iter().map(in_memory).collect(), None)
 }
 
 /// A page from a store alone.
