@@ -15,10 +15,10 @@ use crate::support::process::{command, run};
 use crate::world::{Does, World};
 
 /// A directory that goes away with the test.
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Folder {
+    pub fn new() -> Folder {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ledger-cli-{}-{number}", std::process::id());
@@ -27,7 +27,7 @@ impl Folder {
         Folder(path)
     }
 
-    fn file(&self, name: &str) -> String {
+    pub fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
@@ -74,7 +74,7 @@ fn err(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-fn ledger(path: &str, args: &[&str]) -> Output {
+pub fn ledger(path: &str, args: &[&str]) -> Output {
     run(&[&["ledger"], args, &["--store", path]].concat())
 }
 
@@ -83,7 +83,7 @@ fn good(output: &Output) -> Vec<&str> {
     out(output).lines().collect()
 }
 
-fn objects(output: &Output) -> Vec<Value> {
+pub fn objects(output: &Output) -> Vec<Value> {
     let lines = good(output).into_iter();
     lines
         .map(|line| serde_json::from_str(line).unwrap())

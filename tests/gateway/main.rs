@@ -21,6 +21,7 @@ mod flow_admin;
 mod flow_cancel;
 mod flow_drain;
 mod flow_guard;
+mod flow_ledger;
 mod flow_limits;
 mod flow_reload;
 mod flow_slow;
