@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             json,
             file,
         } => classify(&file, &Known { adapter, api }, json),
+        Command::Ledger { command } => cli::ledger::run(command),
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
         Command::Health { url } => is_well(&url),

@@ -24,7 +24,7 @@ use std::io;
 use std::path::Path;
 
 use crate::core::api::ApiSet;
-use crate::policy::snapshot::Snapshot;
+use crate::policy::snapshot::{LedgerSettings, Snapshot};
 
 pub use compile::compile_text;
 pub use effective::effective;
@@ -98,14 +98,7 @@ pub struct Environment<'a> {
 
 /// Reads and compiles a file. Names in it are relative to its directory.
 pub fn load(file: &Path, environment: &Environment<'_>) -> Result<Loaded, Problems> {
-    let bytes = environment
-        .env
-        .read(file)
-        .map_err(|error| Problems::unreadable(file, &error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Problems::unreadable(file, &format!("byte {at} is not UTF-8 text"))
-    })?;
+    let text = read(file, environment.env)?;
     let base_dir = file.parent().unwrap_or(Path::new(""));
     compile_text(
         &file.display().to_string(),
@@ -115,4 +108,21 @@ pub fn load(file: &Path, environment: &Environment<'_>) -> Result<Loaded, Proble
         environment.catalog,
         environment.previous,
     )
+}
+
+/// What a file says of `ledger`. Its form is checked as a whole; of its secrets only the ledger's need to be there, so that one can look
+/// at records without the keys of the providers.
+pub fn load_ledger(file: &Path, environment: &Environment<'_>) -> Result<LedgerSettings, Problems> {
+    let text = read(file, environment.env)?;
+    compile::ledger_of(file, &text, environment)
+}
+
+fn read(file: &Path, env: &dyn Env) -> Result<String, Problems> {
+    let bytes = env
+        .read(file)
+        .map_err(|error| Problems::unreadable(file, &error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Problems::unreadable(file, &format!("byte {at} is not UTF-8 text"))
+    })
 }

@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod admin_records;
 mod bodies;
 mod cli;
 mod clouds;
@@ -20,6 +21,7 @@ mod flow_admin;
 mod flow_cancel;
 mod flow_drain;
 mod flow_guard;
+mod flow_ledger;
 mod flow_limits;
 mod flow_reload;
 mod flow_slow;
@@ -27,12 +29,15 @@ mod flow_watchdog;
 mod health;
 mod hosted;
 mod hygiene;
+mod ledger_cli;
 mod memory;
 mod mock;
 mod more_apis;
 mod pooling;
 mod protocols;
 mod read_on;
+#[path = "../support/reader.rs"]
+mod reader;
 mod retries;
 mod rounds;
 mod scenarios;

@@ -41,6 +41,10 @@ mod providers_near_misses;
 mod providers_properties;
 mod providers_streams;
 mod providers_support;
+#[path = "../support/reader.rs"]
+mod reader;
+mod records;
+mod records_properties;
 mod requests_bedrock;
 mod requests_bytes;
 mod requests_errors;

@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "providers",
     "config",
     "explain",
+    "records",
     "fuzzing",
     "store",
     "proxy",

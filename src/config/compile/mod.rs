@@ -22,8 +22,8 @@ use super::node::{self, Node};
 use super::problem::{Problems, Report, Spot};
 use super::reader::Map;
 use super::schema::Kind;
-use super::{AdapterCatalog, Env, Loaded, check, reload};
-use crate::policy::snapshot::{ModelIndex, Snapshot};
+use super::{AdapterCatalog, Env, Environment, Loaded, check, reload};
+use crate::policy::snapshot::{LedgerSettings, ModelIndex, Snapshot};
 
 /// Compiles the text of a configuration.
 ///
@@ -59,6 +59,28 @@ pub fn compile_text(
         warnings,
         needs_restart,
     })
+}
+
+/// What a file says of `ledger`, without the secrets that other parts of it name.
+pub(super) fn ledger_of(
+    file: &Path,
+    text: &str,
+    environment: &Environment<'_>,
+) -> Result<LedgerSettings, Problems> {
+    let mut compiler = Compiler {
+        report: Report::new(&file.display().to_string()),
+        base_dir: file.parent().unwrap_or(Path::new("")),
+        env: environment.env,
+        catalog: environment.catalog,
+        previous: None,
+    };
+    let Some(root) = node::parse(text, &mut compiler.report) else {
+        return Err(compiler.report.into_problems());
+    };
+    check::value(&mut compiler.report, &Kind::Mapping(&ROOT), &root, "");
+    let root = Map::new(&root, String::new(), &ROOT);
+    let settings = compiler.ledger(&root.map("ledger"));
+    compiler.report.finish().map(|_| settings)
 }
 
 /// What every part of the compilation uses.
