@@ -8,6 +8,7 @@
 mod boots;
 pub mod counts;
 mod line;
+pub mod postgres;
 pub mod spool;
 pub mod sqlite;
 mod strict;
