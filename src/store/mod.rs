@@ -9,6 +9,7 @@ mod boots;
 pub mod counts;
 mod line;
 pub mod look;
+pub mod postgres;
 pub mod spool;
 pub mod sqlite;
 mod strict;

@@ -34,6 +34,9 @@ mod memory;
 mod mock;
 mod more_apis;
 mod pooling;
+mod postgres;
+mod postgres_outage;
+mod postgres_reach;
 mod protocols;
 mod read_on;
 #[path = "../support/reader.rs"]
