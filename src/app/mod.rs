@@ -155,7 +155,7 @@ impl App {
             credentials,
             mocks,
             records,
-            reader: look::reader(&snapshot.ledger.store),
+            reader: look::reader(&snapshot.ledger.store).ok(),
             started: snapshot,
             last_load: Mutex::new(LastLoad {
                 loaded_at: clock.wall(),

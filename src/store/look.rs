@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::postgres::{Bounds, PostgresReader, Target};
 use super::sqlite::SqliteReader;
 use crate::ledger::store::Reader;
 use crate::policy::snapshot::LedgerStore;
@@ -29,18 +30,23 @@ pub enum Unseen {
         /// Why it was not found.
         why: String,
     },
-    /// This build has no reader for it.
-    #[error(
-        "this version cannot look into PostgreSQL; ask the database itself (tables operations and attempts)"
-    )]
-    Postgres,
+    /// The URL of PostgreSQL does not say where to look.
+    #[error("the URL of the store: {0}")]
+    Url(String),
 }
 
-/// A reader of this store, which need not be there yet. `None` when nothing is recorded, or nobody can read it.
-pub fn reader(store: &LedgerStore) -> Option<Arc<dyn Reader>> {
+/// A reader of this store, which need not be there yet.
+pub fn reader(store: &LedgerStore) -> Result<Arc<dyn Reader>, Unseen> {
     match store {
-        LedgerStore::Off | LedgerStore::Postgres { .. } => None,
-        LedgerStore::Sqlite { path } => Some(Arc::new(SqliteReader::new(path))),
+        LedgerStore::Off => Err(Unseen::Off),
+        LedgerStore::Sqlite { path } => Ok(Arc::new(SqliteReader::new(path))),
+        LedgerStore::Postgres { url } => {
+            let target = Target::parse(url.expose(), Bounds::USUAL);
+            let target = target.map_err(|error| Unseen::Url(error.to_string()))?;
+            let reader = PostgresReader::new(&target);
+            let reader = reader.map_err(|error| Unseen::Url(error.to_string()))?;
+            Ok(Arc::new(reader))
+        }
     }
 }
 
@@ -49,10 +55,7 @@ pub fn look(store: &LedgerStore) -> Result<Arc<dyn Reader>, Unseen> {
     if let LedgerStore::Sqlite { path } = store {
         is_file(path)?;
     }
-    reader(store).ok_or(match store {
-        LedgerStore::Postgres { .. } => Unseen::Postgres,
-        LedgerStore::Off | LedgerStore::Sqlite { .. } => Unseen::Off,
-    })
+    reader(store)
 }
 
 fn is_file(path: &str) -> Result<(), Unseen> {

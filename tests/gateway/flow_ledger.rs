@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tokio::task::spawn_blocking;
 
 use crate::ledger_cli::{Folder, ledger, objects};
 use crate::support::client::{ask, call, chat};
+use crate::support::database::fresh;
 use crate::support::process::{Process, config};
 use crate::support::soon;
 
@@ -59,7 +61,27 @@ async fn until_written(process: &Process, count: u64) {
 async fn the_admin_api_and_the_command_line_tell_the_same() {
     let folder = Folder::new();
     let store = folder.file("rondo.db");
-    let process = Process::start("", &yaml(&store)).await;
+    tell_the_same(&store, &yaml(&store)).await;
+}
+
+// R-S23 R-L1 R-X2
+#[tokio::test]
+async fn they_tell_the_same_of_postgresql() {
+    let folder = Folder::new();
+    let url = spawn_blocking(fresh).await.unwrap();
+    let secret = folder.file("url");
+    std::fs::write(&secret, &url).unwrap();
+    let here = yaml(&folder.file("unused.db"));
+    let (rest, _) = here.split_once("ledger:").unwrap();
+    let state = folder.file("state");
+    let ledger = format!(
+        "ledger: {{ store: postgres, url: {{ file: '{secret}' }}, state_dir: '{state}' }}\n"
+    );
+    tell_the_same(&url, &format!("{rest}{ledger}")).await;
+}
+
+async fn tell_the_same(store: &str, yaml: &str) {
+    let process = Process::start("", yaml).await;
     let mut told = BTreeMap::new();
     for model in ["m", "n", "m"] {
         let answer = call(process.addr, chat(model)).await;
@@ -75,15 +97,15 @@ async fn the_admin_api_and_the_command_line_tell_the_same() {
     }
     until_written(&process, 3).await;
     for (id, operation) in &told {
-        let shown = objects(&ledger(&store, &["show", id, "--json"]));
+        let shown = objects(&ledger(store, &["show", id, "--json"]));
         assert_eq!(&shown, std::slice::from_ref(operation));
     }
     let listed = get(&process, "/admin/api/operations").await;
     assert_eq!(listed["store"], "ok");
-    let recent = objects(&ledger(&store, &["recent", "--json"]));
+    let recent = objects(&ledger(store, &["recent", "--json"]));
     assert_eq!(listed["operations"].as_array(), Some(&recent));
     let sums = get(&process, "/admin/api/operations/sums?by=target").await;
-    let summed = objects(&ledger(&store, &["sum", "--by", "target", "--json"]));
+    let summed = objects(&ledger(store, &["sum", "--by", "target", "--json"]));
     assert_eq!(sums["sums"].as_array(), Some(&summed));
     let groups: Vec<_> = summed.iter().map(|sum| &sum["group"]).collect();
     assert_eq!(groups, ["first", "only", "second"]);
