@@ -29,6 +29,7 @@ mod flow_watchdog;
 mod health;
 mod hosted;
 mod hygiene;
+mod late_ends;
 mod ledger_cli;
 mod memory;
 mod mock;

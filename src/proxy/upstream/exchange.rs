@@ -155,6 +155,7 @@ impl AttemptSession {
         let head = write::send(inner, spec, timers, &mut self.is_sent).await?;
         self.ended = head.ended;
         self.written = Some(head.written);
+        self.note_length(&head.header);
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
         let header = self.upstream.insert(head.header).clone();
