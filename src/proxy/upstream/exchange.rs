@@ -30,12 +30,21 @@ use crate::providers::usage::UsageReader;
 use crate::proxy::respond;
 use crate::proxy::translate::Headers;
 
+/// In the first turn the two forwarders end, or in the second if the task has used up its budget in the first; at its end the client's
+/// side has seen it.
+const FORWARDER_TURNS: usize = 2;
+
 impl AttemptSession {
     /// Asks for the send, makes it, tells the executor what became of it, and obeys.
     pub(super) async fn exchange(&mut self) -> Result<()> {
         let spec = self.spec.clone().ok_or_else(missing)?;
-        // Lets Pingora's two message forwarders end first (see `session`).
-        tokio::task::yield_now().await;
+        // Lets Pingora's two message forwarders end first, and the client's side see that they have (see `session`). One turn is not
+        // enough: Pingora 0.9.1 joins these futures by a `try_join!` that begins one further at each turn, and after the first turn this
+        // one comes first. An answer that is ready at once, like one of the gateway's own, would be written while the client's side
+        // still goes on, and that takes a quick next request for a breach of the protocol.
+        for _ in 0..FORWARDER_TURNS {
+            tokio::task::yield_now().await;
+        }
         if let Some(strict) = &spec.cell.around.strict {
             // Pingora drops this future when the client leaves. A drain does not cut the wait short: it is no sleep, and what was read may
             // have its first send. Whatever comes of it, the executor is asked afterwards and sees deadline and drain as they are then.
