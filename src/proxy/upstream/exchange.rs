@@ -148,7 +148,8 @@ impl AttemptSession {
         let deadline = Instant::from_std(spec.cell.around.clock.instant(spec.deadline));
         self.total_ends = begun.checked_add(timeouts.total);
 
-        let connect = self.connector.inner.get_http_session(&spec.peer);
+        // Boxed: its state (name, socket, TLS) is large, and would be a part of this future while the answer is waited for.
+        let connect = Box::pin(self.connector.inner.get_http_session(&spec.peer));
         let connect_ends = deadline.min(begun + timeouts.connect);
         let reached = Reached::NothingSent;
         let inner = match within(&spec.cell, connect_ends, reached, connect).await {
