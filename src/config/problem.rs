@@ -141,6 +141,8 @@ impl Report {
 
 fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems.sort_by(|a, b| (a.at, &a.path).cmp(&(b.at, &b.path)));
+    // What several routes share is read for each of them.
+    problems.dedup();
     problems
 }
 

@@ -54,6 +54,7 @@ pub fn begun(sequence: u64, id: &str, started_at: WallTime) -> Record {
             completion_tokens: None,
             cached_tokens: None,
             reasoning_tokens: None,
+            profile: "default".into(),
             usage_partial: None,
         },
         attempts: Vec::new(),

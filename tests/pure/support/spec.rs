@@ -6,9 +6,11 @@ use rondo::core::limits::{WAITERS_PER_ROUTE_MAX, WAITING_BYTES_PER_ROUTE_MAX};
 use rondo::core::time::MonoTime;
 use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
+use rondo::policy::ordering::Candidate;
 use rondo::policy::provider::{Ownership, RetryRules};
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Exhaustion, Fallback, Mode, OnDisconnect, Routing};
+use rondo::policy::scheduling::RoutePolicy;
 
 use super::ms;
 
@@ -163,6 +165,11 @@ impl Spec {
                 Ownership::External
             },
             retry: self.retry.filter(|_| self.is_internal(index)),
+            priority: 0,
+            weight: 1,
+            id: index as u64,
+            endpoint: index,
+            load: None,
         };
         Arc::new(Route {
             name: "route".into(),
@@ -171,13 +178,17 @@ impl Spec {
             routing: self.routing(),
             deadline: ms(self.deadline),
             waiters,
+            policy: RoutePolicy::default(),
+            prepared: Vec::new(),
         })
     }
 
     pub fn plan(&self, route: &Arc<Route>, began: MonoTime) -> Plan {
         Plan {
             route: Arc::clone(route),
-            candidates: (0..route.targets.len()).collect(),
+            candidates: Candidate::each(route),
+            sticky_tries: self.sticky_tries,
+            pin: None,
             binding: self.bound.then_some("previous_response_id"),
             caller_retry: self.caller_retry,
             caller_owns_retries: self.caller_owns_retries
