@@ -25,9 +25,14 @@ fn write_all(out: &mut String, explanation: &Explanation) -> fmt::Result {
     policy(out, &explanation.policy)?;
     writeln!(out, "\nCandidates, in order")?;
     if explanation.candidates.is_empty() {
+        let by_format = |entry: &Excluded| entry.reason == Exclusion::ApiFormat;
+        let why = match explanation.excluded.iter().all(by_format) {
+            true => format!("no target speaks {}", explanation.asked.api),
+            false => "no target can serve it".to_owned(),
+        };
         writeln!(
             out,
-            "  none: no target can serve it, so the gateway answers 503 without a send"
+            "  none: {why}, so the gateway answers 503 without a send"
         )?;
     }
     for (index, entry) in explanation.candidates.iter().enumerate() {

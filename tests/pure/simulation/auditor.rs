@@ -179,6 +179,18 @@ impl Auditor {
         self.open.as_ref().map(|open| open.begin)
     }
 
+    /// The attempt whose send was dispatched and is not settled.
+    pub fn sent(&self) -> Option<Begin> {
+        let open = self.open.as_ref().filter(|open| open.sent);
+        open.map(|open| open.begin)
+    }
+
+    /// Whether a send is out of which nothing is known yet.
+    pub fn is_undecided(&self) -> bool {
+        let mut open = self.open.iter();
+        open.any(|open| open.sent && open.report.is_none())
+    }
+
     /// Whether the operation sleeps now.
     pub fn is_waiting(&self) -> bool {
         self.wait.is_some() || self.pause.is_some()
