@@ -109,6 +109,10 @@ pub(super) fn places(
         route,
         asked,
         scheduling: &found.applied.scheduling,
+        by_format: found
+            .excluded
+            .iter()
+            .all(|(_, why)| *why == Exclusion::ApiFormat),
         is_plain: found
             .ordered
             .candidates
@@ -176,6 +180,8 @@ struct Turns<'a> {
     route: &'a Route,
     asked: &'a Asked,
     scheduling: &'a Scheduling,
+    /// Whether nothing but the API format leaves targets out.
+    by_format: bool,
     /// Whether no priority was set anywhere.
     is_plain: bool,
 }
@@ -287,7 +293,10 @@ impl Turns<'_> {
             Why::Configured if place == 0 && position == 0 => {
                 "first target of the route".to_owned()
             }
-            Why::Configured if place == 0 => format!("first target that speaks {}", self.asked.api),
+            Why::Configured if place == 0 && self.by_format => {
+                format!("first target that speaks {}", self.asked.api)
+            }
+            Why::Configured if place == 0 => "first target that may serve it".to_owned(),
             Why::Configured => format!("next in the configured order ({})", position + 1),
             Why::Balanced => format!("one draw by weight and load{by_priority}"),
             Why::Hashed => {
