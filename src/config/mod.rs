@@ -22,8 +22,10 @@ pub mod units;
 
 use std::io;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::core::api::ApiSet;
+use crate::core::time::WallTime;
 use crate::policy::snapshot::{LedgerSettings, Snapshot};
 
 pub use compile::compile_text;
@@ -51,6 +53,10 @@ pub trait Env {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The default of `server.threads`.
     fn cores(&self) -> usize;
+    /// The time, for warnings of keys that expire. By default none does.
+    fn wall(&self) -> WallTime {
+        WallTime::default()
+    }
 }
 
 /// The [`Env`] of this process.
@@ -68,6 +74,12 @@ impl Env for ProcessEnv {
 
     fn cores(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn wall(&self) -> WallTime {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let micros = since.unwrap_or_default().as_micros();
+        WallTime::from_unix_micros(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 }
 

@@ -48,6 +48,18 @@ pub const KEY_QUOTA_ASIDE: Duration = Duration::from_secs(600);
 pub const KEYS_PER_PROVIDER_MAX: usize = 64;
 /// Targets of one route. The tried set is a bit set of this width.
 pub const TARGETS_PER_ROUTE_MAX: usize = 64;
+/// Candidates of one operation. With `global_key` a target can stand in several places, and the tried set is a bit set of this width.
+pub const CANDIDATES_MAX: usize = 64;
+/// Rules of one configuration. Those that match a request are a bit set of this width.
+pub const RULES_MAX: usize = 64;
+/// How long a client is kept at the candidate of its last good answer. Prompt caches of the large providers live for five minutes.
+pub const AFFINITY_TIME: Duration = Duration::from_secs(300);
+/// Clients that are remembered so: 2.5 MiB when all shards are in use. Above it the oldest of the same set is forgotten, which costs a cold cache.
+pub const AFFINITY_ENTRIES_MAX: usize = 65_536;
+/// Parts of the table that are locked apart: more than the cores of most machines, so that two operations rarely meet.
+pub const AFFINITY_SHARDS: usize = 64;
+/// Entries that one client may stand in: enough that the oldest is rarely a fresh one, few enough to be looked through at once.
+pub const AFFINITY_WAYS: usize = 8;
 /// Sends that a configuration may allow one operation.
 pub const SENDS_MAX: u32 = 256;
 /// Operations kept for the admin page.
@@ -60,3 +72,7 @@ const _: () = assert!(PUSHBACK_DEFAULT.as_millis() < WAIT_MAX.as_millis());
 const _: () = assert!(SENDS_MAX as usize >= TARGETS_PER_ROUTE_MAX * ROUNDS_MAX as usize);
 const _: () = assert!(TARGETS_PER_ROUTE_MAX <= u64::BITS as usize);
 const _: () = assert!(KEYS_PER_PROVIDER_MAX <= u64::BITS as usize);
+const _: () =
+    assert!(CANDIDATES_MAX <= u64::BITS as usize && CANDIDATES_MAX >= TARGETS_PER_ROUTE_MAX);
+const _: () = assert!(RULES_MAX <= u64::BITS as usize);
+const _: () = assert!(AFFINITY_ENTRIES_MAX.is_multiple_of(AFFINITY_SHARDS * AFFINITY_WAYS));

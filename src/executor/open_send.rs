@@ -7,6 +7,7 @@ use crate::core::outcome::AttemptReport;
 use crate::core::settlement::State;
 use crate::core::time::MonoTime;
 use crate::policy::cooldown::Seen;
+use crate::policy::load::InFlight;
 
 /// An attempt between the moment it is owned and its settlement. It has one owner and ends in [`OpenSend::settle`].
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct OpenSend {
     pub(super) seen: Seen,
     /// What limits the wait that the attempt is in, if it is in one.
     pub(super) watchdog: Option<Watchdog>,
+    /// Its share of the target's load, from the dispatch point to the settlement.
+    pub(super) in_flight: Option<InFlight>,
 }
 
 impl OpenSend {

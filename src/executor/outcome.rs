@@ -47,6 +47,8 @@ impl Executor {
         let slow_after = self.plan.route.routing.fail_within;
         self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
         self.learn(&begin, &report, now);
+        self.drop_wider(&begin, &report);
+        self.unpin(&begin, &report);
         let ways = Ways {
             pause: self.provider_retry(&begin, &report, now, chance),
             next_key: self.next_key(begin.candidate, now),
@@ -54,7 +56,7 @@ impl Executor {
         };
         let decision = decide(&self.facts(&begin, &report, &ways, now));
         if decision == Decision::Accept {
-            return self.accept(open, report, notes);
+            return self.accept(open, report, now, notes);
         }
         self.pass.object(objection(&report));
         if decision == Decision::NextKey {
@@ -166,7 +168,7 @@ impl Executor {
             .target(begin.candidate)
             .is_some_and(|(_, t)| t.retry.is_some());
         let sticks = first && !(own_retries && deserves_retry(report));
-        let tries = if sticks { routing.sticky_tries } else { 1 };
+        let tries = if sticks { self.plan.sticky_tries } else { 1 };
         // Another operation may have learned something of the key meanwhile; a sticky try passes every guard (R-K2).
         let unfit = self.is_unfit(begin.candidate, begin.key, now);
         Facts {
@@ -191,10 +193,20 @@ impl Executor {
         }
     }
 
-    fn accept(&mut self, mut open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
-        let found = self.plan.target(open.begin.candidate);
-        if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
+    fn accept(
+        &mut self,
+        mut open: OpenSend,
+        report: AttemptReport,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        if let Some((_, target)) = self.plan.target(open.begin.candidate)
+            && let Some(key) = target.keys.get(open.begin.key)
+        {
             key.cooldown.end(open.seen);
+            if let Some(pin) = &self.plan.pin {
+                pin.keep(target, key, now);
+            }
         }
         if std::mem::take(&mut self.lasting.second_round_open) {
             notes.push(Note::SecondRoundEnded(SecondRoundEnd::Success));
@@ -238,6 +250,7 @@ impl Executor {
         } else {
             begin.key..begin.key + 1
         };
+        let position = begin.target;
         let cooldown_max = self.plan.route.routing.cooldown_max;
         if let Some(delay) = report.pushback
             && !cooldown_max.is_zero()
@@ -248,7 +261,7 @@ impl Executor {
         }
         let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
         for key in keys {
-            self.learn_not_before(begin.candidate, key, until);
+            self.learn_not_before(position, key, until);
         }
     }
 }

@@ -19,6 +19,8 @@ enum PassedOver {
     Cooling,
     /// The key is set aside for every model.
     Aside(AsideReason),
+    /// What failed before in this operation reaches as far as this.
+    Dropped,
 }
 
 /// A candidate and the key of its pool that is free.
@@ -48,8 +50,9 @@ impl Executor {
     pub(super) fn next_free(&self, now: MonoTime) -> Option<Chosen> {
         let untried = (0..self.plan.reach()).filter(|candidate| !self.is_tried(*candidate));
         let mut chosen = untried.filter_map(|candidate| {
-            let mut keys = 0..self.pool(candidate).len();
-            let key = keys.find(|key| self.key_state(candidate, *key, now).is_none())?;
+            let mut keys = self.plan.keys(candidate).iter();
+            let key = keys.find(|key| self.key_state(candidate, **key, now).is_none())?;
+            let key = *key;
             Some(Chosen { candidate, key })
         });
         chosen.next()
@@ -89,8 +92,8 @@ impl Executor {
 
     /// One key that only cools is enough to wait for; a candidate that has come free in this moment cools no less.
     fn why_passed_over(&self, candidate: usize, now: MonoTime) -> PassedOver {
-        let keys = 0..self.pool(candidate).len();
-        let mut states = keys.filter_map(|key| self.key_state(candidate, key, now));
+        let keys = self.plan.keys(candidate).iter();
+        let mut states = keys.filter_map(|key| self.key_state(candidate, *key, now));
         let first = states.next().unwrap_or(PassedOver::Cooling);
         match states.any(|state| state == PassedOver::Cooling) {
             true => PassedOver::Cooling,
@@ -110,12 +113,14 @@ impl Executor {
                 self.lasting.keys_refused = true;
                 self.pass.object(Some(Suppression::AuthConfig));
             }
+            // The failure itself has objected.
+            PassedOver::Dropped => {}
         }
     }
 
     /// The next key of the current candidate's pool that may be used now and was not tried.
     pub(super) fn next_key(&self, candidate: usize, now: MonoTime) -> Option<usize> {
-        let mut keys = 0..self.pool(candidate).len();
+        let mut keys = self.plan.keys(candidate).iter().copied();
         keys.find(|key| {
             self.pass.keys_tried & (1 << key) == 0 && self.key_state(candidate, *key, now).is_none()
         })
@@ -127,30 +132,25 @@ impl Executor {
         self.begin(from.candidate, from.target, key, 0)
     }
 
-    /// The keys that the operation may use at the candidate. A bound one has the first alone: its state belongs to an account, and
-    /// another key may be another account's (R-F8).
-    fn pool(&self, candidate: usize) -> &[TargetKey] {
-        let keys = match self.plan.target(candidate) {
-            Some((_, target)) => target.keys.as_slice(),
-            None => &[],
-        };
-        match (self.plan.binding, keys) {
-            (Some(_), [first, ..]) => std::slice::from_ref(first),
-            _ => keys,
-        }
+    /// A key of the candidate's target.
+    fn key(&self, candidate: usize, key: usize) -> Option<&TargetKey> {
+        self.plan.target(candidate)?.1.keys.get(key)
     }
 
     /// Why the key may not be used now, if so.
     fn key_state(&self, candidate: usize, key: usize, now: MonoTime) -> Option<PassedOver> {
-        let aside = self.pool(candidate).get(key)?.aside.remaining_after(now);
+        let aside = self.key(candidate, key)?.aside.remaining_after(now);
         if let Some((reason, _)) = aside {
             return Some(PassedOver::Aside(reason));
+        }
+        if self.is_dropped(candidate, key) {
+            return Some(PassedOver::Dropped);
         }
         self.key_not_before(candidate, key, now)
             .map(|_| PassedOver::Cooling)
     }
 
-    /// Whether the key cools or is set aside.
+    /// Whether the key cools, is set aside or ruled out.
     pub(super) fn is_unfit(&self, candidate: usize, key: usize, now: MonoTime) -> bool {
         self.key_state(candidate, key, now).is_some()
     }
@@ -187,27 +187,29 @@ impl Executor {
         let own = self
             .learned(candidate, key)
             .filter(|instant| *instant > now);
-        let shared = self.pool(candidate).get(key)?.cooldown.remaining_after(now);
+        let shared = self.key(candidate, key)?.cooldown.remaining_after(now);
         own.max(shared)
     }
 
-    /// What this operation has learned of the key, passed or not.
+    /// What this operation has learned of the key, passed or not. A target may stand in several places, and is the same in all.
     fn learned(&self, candidate: usize, key: usize) -> Option<MonoTime> {
+        let (target, _) = self.plan.target(candidate)?;
         let known = self.lasting.not_before.iter();
         known
-            .filter(|(c, k, _)| (*c, *k) == (candidate, key))
+            .filter(|(t, k, _)| (*t, *k) == (target, key))
             .map(|(_, _, instant)| *instant)
             .max()
     }
 
-    pub(super) fn learn_not_before(&mut self, candidate: usize, key: usize, until: MonoTime) {
-        self.lasting.not_before.push((candidate, key, until));
+    pub(super) fn learn_not_before(&mut self, target: usize, key: usize, until: MonoTime) {
+        self.lasting.not_before.push((target, key, until));
     }
 
     /// The earliest instant at which the candidate may be sent to on some key: `now` when one is free, `None` when nothing is known of any.
     pub(super) fn known_not_before(&self, candidate: usize, now: MonoTime) -> Option<MonoTime> {
-        let instants = (0..self.pool(candidate).len()).filter_map(|key| {
-            let aside = self.pool(candidate).get(key)?.aside.remaining_after(now);
+        let keys = self.plan.keys(candidate).iter().copied();
+        let instants = keys.filter_map(|key| {
+            let aside = self.key(candidate, key)?.aside.remaining_after(now);
             match (aside, self.key_not_before(candidate, key, now)) {
                 (Some((AsideReason::Quota, until)), cooling) => {
                     Some(cooling.map_or(until, |c| c.max(until)))

@@ -69,7 +69,7 @@ pub struct OperationEntry {
     pub error_class: Option<Class>,
     /// Why it ended so; empty for a plain success and while it is pending.
     pub reason: &'static str,
-    /// The client's own key, by name; `None` until clients have keys.
+    /// The client's own key, by name; `None` for one that is not configured.
     pub client_key: Option<Arc<str>>,
     /// When the request header was complete.
     pub started_at: WallTime,
@@ -103,6 +103,8 @@ pub struct OperationEntry {
     pub reasoning_tokens: Option<u64>,
     /// Whether the usage is what was seen of an answer that was not read to its end; `None` without usage.
     pub usage_partial: Option<bool>,
+    /// The profile of its route.
+    pub profile: Arc<str>,
 }
 
 impl OperationEntry {

@@ -33,6 +33,8 @@ pub struct Opening {
     pub api: Api,
     /// The model name that the client gave.
     pub public_model: Arc<str>,
+    /// The configured name of the client's key.
+    pub client_key: Option<Arc<str>>,
     /// Whether the client asked for a stream.
     pub stream: bool,
     /// When the request header was complete.
@@ -110,7 +112,7 @@ impl OpenOperation {
             http_status: None,
             error_class: None,
             reason: "",
-            client_key: None,
+            client_key: opening.client_key.clone(),
             started_at: opening.started.wall,
             first_byte_at: None,
             finished_at: None,
@@ -128,6 +130,7 @@ impl OpenOperation {
             cached_tokens: None,
             reasoning_tokens: None,
             usage_partial: None,
+            profile: Arc::clone(&opening.route.policy.profile),
         };
         let record = Record {
             sequence,

@@ -1,15 +1,23 @@
-//! Compiled, immutable rules and the shared counters that they consult. No clock, no I/O; atomics are the only state.
+//! Compiled, immutable rules and the shared counters that they consult. No clock, no I/O; atomics and the table of
+//! affinities are the only state.
 //!
 //! A [`snapshot::Snapshot`] is what one reload produced. An operation keeps the snapshot it began with.
 
 pub mod admission;
+pub mod affinity;
 pub mod aws;
 pub mod buffered;
+pub mod clients;
 pub mod cooldown;
+pub mod hash;
 pub mod identity;
+pub mod load;
+pub mod ordering;
 pub mod provider;
 pub mod route;
 pub mod routing;
+pub mod rules;
+pub mod scheduling;
 pub mod secret;
 pub mod snapshot;
 mod sync;

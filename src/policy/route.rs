@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use super::admission::Waiters;
 use super::cooldown::{Cooldown, KeyAside};
-use super::provider::{Ownership, RetryRules};
+use super::load::Load;
+use super::ordering::Candidates;
+use super::provider::{KeyRules, Ownership, RetryRules};
 use super::routing::Routing;
+use super::scheduling::RoutePolicy;
 
 /// One route of the snapshot.
 #[derive(Debug, Clone)]
@@ -23,6 +26,10 @@ pub struct Route {
     pub deadline: Duration,
     /// The sleepers of this route. Shared with the snapshots before and after.
     pub waiters: Arc<Waiters>,
+    /// What decides who is tried in which order.
+    pub policy: RoutePolicy,
+    /// The order for each API format, in the order of `Api::ALL`, where every request meets the same; empty where it does not.
+    pub prepared: Vec<Option<Candidates>>,
 }
 
 /// `gpt-4o` or `gpt-4o-mini*`.
@@ -42,6 +49,22 @@ impl ModelPattern {
             ModelPattern::Prefix(prefix) => format!("{prefix}*"),
         }
     }
+
+    /// Whether a model name fits.
+    pub fn matches(&self, model: &str) -> bool {
+        match self {
+            ModelPattern::Exact(name) => **name == *model,
+            ModelPattern::Prefix(prefix) => model.starts_with(&**prefix),
+        }
+    }
+
+    /// The pattern of a text.
+    pub fn of(text: &str) -> ModelPattern {
+        match text.strip_suffix('*') {
+            Some(prefix) => ModelPattern::Prefix(prefix.into()),
+            None => ModelPattern::Exact(text.into()),
+        }
+    }
 }
 
 /// One target of a route.
@@ -59,6 +82,16 @@ pub struct Target {
     pub ownership: Ownership,
     /// The gateway's own retries at its provider, when it owns them.
     pub retry: Option<RetryRules>,
+    /// Where it stands among the route's targets; lower goes first, equals stand in configured order.
+    pub priority: u32,
+    /// Its share among targets of equal priority; at least 1.
+    pub weight: u32,
+    /// The same number wherever and whenever the target is configured under this name at this provider.
+    pub id: u64,
+    /// Position of the first provider with the same address: what cannot be reached there cannot be reached here.
+    pub endpoint: usize,
+    /// Its sends in flight, where some route balances load. Shared by every route that has the same provider and model.
+    pub load: Option<Arc<Load>>,
 }
 
 /// One key of a target's pool, with what is known of it.
@@ -70,15 +103,21 @@ pub struct TargetKey {
     pub cooldown: Arc<Cooldown>,
     /// Whether the key is set aside for every model. Shared by every target of the provider, and kept across reloads.
     pub aside: Arc<KeyAside>,
+    /// When and before which others it is used.
+    pub rules: Arc<KeyRules>,
+    /// The same number wherever and whenever the provider has a key of this name.
+    pub id: u64,
 }
 
 impl TargetKey {
     /// A key of which nothing is known.
     pub fn fresh(name: Option<Arc<str>>) -> TargetKey {
         TargetKey {
+            id: super::hash::stable(&[name.as_deref().unwrap_or_default().as_bytes()]),
             name,
             cooldown: Arc::default(),
             aside: Arc::default(),
+            rules: Arc::default(),
         }
     }
 }

@@ -27,7 +27,7 @@ mod scan_rules;
 mod scan_token;
 pub mod signing;
 pub mod sigv4;
-mod timestamp;
+pub(crate) mod timestamp;
 pub mod token;
 
 // Answers.

@@ -88,6 +88,8 @@ pub struct OperationFacts {
     pub api: Api,
     /// The model name that the client gave.
     pub public_model: Arc<str>,
+    /// The configured name of the client's key.
+    pub client_key: Option<Arc<str>>,
     /// Whether the client asked for a stream.
     pub stream: bool,
     /// When the request header was complete.

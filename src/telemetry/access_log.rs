@@ -71,6 +71,8 @@ pub fn operation_line(
     if let Some(tokens) = usage.completion_tokens {
         line.plain("completion_tokens", tokens);
     }
+    line.text("profile", &facts.route.policy.profile);
+    line.text("client_key", facts.client_key.as_deref().unwrap_or("-"));
     line.text("tries", &record.map(tries).unwrap_or_default());
     line.0
 }

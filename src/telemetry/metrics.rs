@@ -40,6 +40,7 @@ pub(super) struct Families {
     pub waiting: IntGaugeVec,
     pub exhaustions: IntCounterVec,
     pub provider_retries: IntCounterVec,
+    pub profiles: IntCounterVec,
     pub duration: HistogramVec,
     pub first_byte: HistogramVec,
     pub overhead: HistogramVec,
@@ -176,6 +177,12 @@ impl Families {
                 "rondo_provider_retries_total",
                 "Tries derived on the same target, by status of the failure before.",
                 &["route", "target", "status"],
+            )?,
+            profiles: counters(
+                &r,
+                "rondo_profile_operations_total",
+                "Operations that ended, by the profile of their route.",
+                &["profile"],
             )?,
             duration: histogram(
                 &r,

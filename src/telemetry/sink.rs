@@ -28,6 +28,7 @@ impl Observer for Telemetry {
             route: Arc::clone(&facts.route),
             api: facts.api,
             public_model: Arc::clone(&facts.public_model),
+            client_key: facts.client_key.clone(),
             stream: facts.stream,
             started: moment(facts.started),
             request_bytes: facts.request_bytes,
@@ -47,6 +48,7 @@ impl Observer for Telemetry {
     fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) -> Option<u64> {
         let (series, api) = (self.generations.of(facts), Some(facts.api));
         series.request_ended(api, end.outcome, end.status);
+        series.of_profile();
         let duration = end.ended.mono.since(facts.started.mono);
         series.observe_duration(api, duration);
         if let Some(first_byte) = end.first_byte {

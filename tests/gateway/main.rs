@@ -34,6 +34,7 @@ mod ledger_cli;
 mod memory;
 mod mock;
 mod more_apis;
+mod policies;
 mod pooling;
 mod postgres;
 mod postgres_outage;

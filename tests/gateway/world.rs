@@ -16,6 +16,7 @@ use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
 use rondo::ledger::{Book, Record};
 use rondo::policy::buffered::BufferedBytes;
+use rondo::policy::ordering::Candidate;
 use rondo::policy::snapshot::Snapshot;
 use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use rondo::providers::classify::classify;
@@ -121,6 +122,7 @@ impl World {
             route_index,
             api: Api::OpenaiChat,
             public_model: Arc::from("SECRET-MODEL-TEXT"),
+            client_key: None,
             stream: false,
             started,
             request_bytes: 100,
@@ -128,7 +130,9 @@ impl World {
         self.telemetry.request_opened();
         self.telemetry.operation_started(&facts);
         let executor = Executor::new(Plan {
-            candidates: (0..route.targets.len()).collect(),
+            candidates: Candidate::each(&route),
+            sticky_tries: route.routing.sticky_tries,
+            pin: None,
             deadline: started.mono.after(route.deadline),
             route,
             binding: None,

@@ -28,9 +28,12 @@ use rondo::executor::watchdog::{Reached, Watchdog};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::BufferedBytes;
 use rondo::policy::cooldown::Cooldown;
+use rondo::policy::load::Load;
+use rondo::policy::ordering::Candidate;
 use rondo::policy::provider::Ownership;
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Fallback, Mode, OnDisconnect, Routing};
+use rondo::policy::scheduling::RoutePolicy;
 
 const fn at(micros: u64) -> MonoTime {
     MonoTime::from_micros(micros)
@@ -212,6 +215,11 @@ fn plan() -> Plan {
         keys: vec![TargetKey::fresh(None)],
         ownership: Ownership::External,
         retry: None,
+        priority: 0,
+        weight: 1,
+        id: 0,
+        endpoint: 0,
+        load: None,
     };
     let routing = Routing {
         mode: Mode::PriorityFailover,
@@ -232,10 +240,14 @@ fn plan() -> Plan {
         routing,
         deadline: Duration::from_secs(1),
         waiters: Arc::new(Waiters::new(1, 1)),
+        policy: RoutePolicy::default(),
+        prepared: Vec::new(),
     };
     Plan {
+        candidates: Candidate::each(&route),
+        sticky_tries: 1,
+        pin: None,
         route: Arc::new(route),
-        candidates: vec![0],
         binding: None,
         caller_retry: false,
         caller_owns_retries: true,
@@ -332,5 +344,27 @@ fn the_end_of_the_process_and_a_completion_leave_one_record() {
             _ => false,
         };
         assert!(fits, "{attempts:?} {told:?}");
+    });
+}
+
+// What is in flight is given back, once each.
+#[test]
+fn sends_in_flight_are_counted_and_given_back() {
+    loom::model(|| {
+        let load = Arc::new(Load::default());
+        let other = {
+            let load = Arc::clone(&load);
+            thread::spawn(move || {
+                let held = load.enter();
+                assert!((1..=2).contains(&load.sends()));
+                drop(held);
+            })
+        };
+        let held = load.enter();
+        assert!((1..=2).contains(&load.sends()));
+        other.join().unwrap();
+        assert_eq!(load.sends(), 1);
+        drop(held);
+        assert_eq!(load.sends(), 0);
     });
 }

@@ -34,6 +34,7 @@ fn settled(outbox: Option<Outbox>, usage: Option<Usage>) -> (Book, Arc<Record>) 
         route: Arc::clone(&snapshot.routes[0]),
         snapshot,
         api: Api::OpenaiChat,
+        client_key: None,
         public_model: Arc::from("gpt-x"),
         stream: true,
         started: at(0),

@@ -22,6 +22,7 @@ use rondo::ledger::{
     AttemptFacts, Book, Ending, Moment, OpenOperation, Opening, Outbox, Record, Ring,
 };
 
+use rondo::policy::ordering::Candidate;
 use rondo::policy::snapshot::Snapshot;
 
 use crate::compiled::compiled;
@@ -93,7 +94,9 @@ impl World {
         let id: Arc<str> = Arc::from(id);
         book.begin(opening(&snapshot, &id));
         let executor = Executor::new(Plan {
-            candidates: (0..route.targets.len()).collect(),
+            candidates: Candidate::each(&route),
+            sticky_tries: route.routing.sticky_tries,
+            pin: None,
             route,
             binding: None,
             caller_retry: false,
@@ -169,6 +172,7 @@ fn opening(snapshot: &Arc<Snapshot>, id: &Arc<str>) -> Opening {
         snapshot: Arc::clone(snapshot),
         route: Arc::clone(&snapshot.routes[0]),
         api: Api::OpenaiChat,
+        client_key: None,
         public_model: Arc::from("gpt-x"),
         stream: true,
         started: at(0),

@@ -36,6 +36,7 @@ fn opening(snapshot: &Arc<Snapshot>, id: &Arc<str>) -> Opening {
         snapshot: Arc::clone(snapshot),
         route: Arc::clone(&snapshot.routes[0]),
         api: Api::OpenaiChat,
+        client_key: None,
         public_model: Arc::from("gpt-x"),
         stream: true,
         started: NOW,

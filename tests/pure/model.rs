@@ -476,3 +476,52 @@ fn every_outside_event_with_pools_and_own_retries() {
         60_000,
     );
 }
+
+/// What reaches further than one candidate.
+const SCOPED_OUTCOMES: &[&str] = &[
+    "ok",
+    "unreached",
+    "region",
+    "auth",
+    "429/300",
+    "529/200",
+    "u529",
+    "500",
+    "nd",
+];
+
+/// Two targets of one provider, by target and by key: a target then stands in two places.
+fn scoped(fallback: &Fallback) -> Vec<Spec> {
+    let by_key = vec![(0, vec![0]), (1, vec![0]), (0, vec![1]), (1, vec![1])];
+    let by_priority = vec![(1, vec![1, 0]), (0, vec![1, 0])];
+    let mut configurations = Vec::new();
+    for (places, attempts_max) in [(None, 2), (Some(by_priority), 2), (Some(by_key), 4)] {
+        for base in [route(2), two_rounds(2)] {
+            for one_provider in [true, false] {
+                configurations.push(Spec {
+                    places: places.clone(),
+                    one_provider,
+                    attempts_max,
+                    sends_max: 5,
+                    sticky_tries: 2,
+                    fallback: Fallback {
+                        statuses: vec![401, 403],
+                        ..fallback.clone()
+                    },
+                    ..base.clone().keys(2)
+                });
+            }
+        }
+    }
+    configurations
+}
+
+// R-K2 R-B2: every outcome where failures reach other candidates, and where a target stands in several places.
+#[test]
+fn every_outcome_with_shared_providers_and_places() {
+    let mut configurations = Vec::new();
+    for fallback in strategies() {
+        configurations.extend(scoped(&fallback));
+    }
+    count("scopes", &configurations, SCOPED_OUTCOMES, 0, 50_000);
+}

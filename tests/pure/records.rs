@@ -54,6 +54,7 @@ pub fn begun(sequence: u64, id: &str, started_at: WallTime) -> Record {
             completion_tokens: None,
             cached_tokens: None,
             reasoning_tokens: None,
+            profile: "default".into(),
             usage_partial: None,
         },
         attempts: Vec::new(),
@@ -143,7 +144,7 @@ fn json_has_the_columns_by_their_names() {
         |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     let operation = "operation_id boot_id route api public_model stream state http_status error_class reason client_key started_at \
         first_byte_at finished_at latency_ms wait_ms sends rounds request_bytes response_bytes request_capture response_capture \
-        prompt_tokens completion_tokens cached_tokens reasoning_tokens usage_partial attempts";
+        prompt_tokens completion_tokens cached_tokens reasoning_tokens usage_partial profile attempts";
     let attempt = "operation_id attempt_no round candidate_index retry_index target provider key_name upstream_model state delivery \
         class certified decision http_status error_class upstream_request_id retry_after_ms started_at first_byte_at finished_at \
         latency_ms";

@@ -1,12 +1,17 @@
-//! Counters that outlive a snapshot: cooldowns of (provider, key, model) and the waiting rooms of routes.
+//! Counters that outlive a snapshot: cooldowns of (provider, key, model), sends in flight, and the waiting rooms of routes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::providers::Entry;
 use crate::policy::admission::Waiters;
 use crate::policy::cooldown::{Cooldown, KeyAside};
+use crate::policy::hash::stable;
+use crate::policy::load::Load;
 use crate::policy::provider::Provider;
-use crate::policy::route::{Target, TargetKey};
+use crate::policy::route::{Route, Target, TargetKey};
+use crate::policy::rules::Action;
+use crate::policy::scheduling::SchedulingMode;
 use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
 
@@ -34,6 +39,8 @@ pub(super) struct Cells {
     /// With the secret that was set aside: another one under the same name has done nothing yet.
     asides: HashMap<ProviderKey, (Option<Secret>, Arc<KeyAside>)>,
     waiters: HashMap<String, Arc<Waiters>>,
+    /// Without the key: what a target has in flight is the same on every one.
+    loads: HashMap<Candidate, Arc<Load>>,
 }
 
 impl Cells {
@@ -42,6 +49,7 @@ impl Cells {
             cooldowns: HashMap::new(),
             asides: HashMap::new(),
             waiters: HashMap::new(),
+            loads: HashMap::new(),
         };
         let Some(previous) = previous else {
             return cells;
@@ -53,6 +61,10 @@ impl Cells {
                 let Some(provider) = previous.provider(target.provider) else {
                     continue;
                 };
+                if let Some(load) = &target.load {
+                    let place = Candidate::of(provider, None, &route.name, target);
+                    cells.loads.insert(place, Arc::clone(load));
+                }
                 for key in &target.keys {
                     let candidate = Candidate::of(provider, key.name.as_ref(), &route.name, target);
                     let name = (candidate.provider.clone(), candidate.key.clone());
@@ -68,6 +80,29 @@ impl Cells {
     pub fn waiters(&mut self, route: &str) -> Arc<Waiters> {
         let cell = self.waiters.entry(route.to_owned()).or_default();
         Arc::clone(cell)
+    }
+
+    /// Sends in flight are counted where some route balances load, and then at every target, so that the counts are whole.
+    pub fn loads(&mut self, providers: &[Entry], routes: &mut [Route]) {
+        let sets = |action: &Action| matches!(action, Action::Schedule(modes) if modes.scheduling_mode == Some(SchedulingMode::LoadBalance));
+        let balances = routes.iter().any(|route| {
+            let mut rules = route.policy.rules.iter();
+            route.policy.scheduling.scheduling_mode == SchedulingMode::LoadBalance
+                || rules.any(|rule| rule.actions.iter().any(sets))
+        });
+        if !balances {
+            return;
+        }
+        for route in routes {
+            for target in &mut route.targets {
+                let provider = providers.get(target.provider);
+                if let Some(provider) = provider.and_then(|entry| entry.provider.as_ref()) {
+                    let place = Candidate::of(provider, None, &route.name, target);
+                    let load = self.loads.entry(place).or_default();
+                    target.load = Some(Arc::clone(load));
+                }
+            }
+        }
     }
 
     /// The pool of a target of this provider.
@@ -88,10 +123,21 @@ impl Cells {
             if aside.0 != secret {
                 *aside = (secret, Arc::default());
             }
+            let known = provider.keys.iter();
+            let mut rules = known.filter(|known| Some(&known.name) == name.as_ref());
+            let parts = [
+                provider.name.as_bytes(),
+                name.as_deref().unwrap_or("").as_bytes(),
+            ];
             TargetKey {
-                name,
+                id: stable(&parts),
                 cooldown: Arc::clone(self.cooldowns.entry(candidate).or_default()),
                 aside: Arc::clone(&aside.1),
+                rules: rules
+                    .next()
+                    .map(|key| Arc::clone(&key.rules))
+                    .unwrap_or_default(),
+                name,
             }
         });
         keys.collect()

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use super::Compiler;
 use super::cells::Cells;
+use super::profiles::Sources;
 use super::providers::Entry;
+use super::rules::{Known, small};
 use crate::config::problem::{Spot, nearest};
 use crate::config::reader::Map;
 use crate::core::api::{Api, ApiSet};
+use crate::policy::clients::ClientKeys;
+use crate::policy::hash::stable;
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::{ModelPattern, Route, Target, TargetKey};
 
@@ -23,26 +27,35 @@ struct Taken<'n> {
 }
 
 impl Compiler<'_> {
-    pub(super) fn routes(&mut self, root: &Map<'_>, providers: &[Entry]) -> Vec<Arc<Route>> {
+    pub(super) fn routes(
+        &mut self,
+        root: &Map<'_>,
+        providers: &[Entry],
+        clients: &ClientKeys,
+    ) -> Vec<Arc<Route>> {
         let mut cells = Cells::carried_over(self.previous);
         let mut taken = Taken::default();
+        let profiles = self.profiles(root);
         let mut routes = Vec::new();
         for map in root.maps("routes") {
-            let route = self.route(&map, providers, &mut taken, &mut cells);
-            routes.push(Arc::new(route));
+            let sources = self.sources(&map, &profiles);
+            routes.push(self.route(&map, &sources, providers, &mut taken, &mut cells));
         }
+        self.rules(root, &Known { providers, clients }, &mut routes);
+        cells.loads(providers, &mut routes);
         for (index, entry) in providers.iter().enumerate() {
             if !taken.providers.contains(&index) {
                 let message = "unused; no target of any route names this provider";
                 self.report.warn(&entry.spot, message);
             }
         }
-        routes
+        routes.into_iter().map(Arc::new).collect()
     }
 
     fn route<'n>(
         &mut self,
         map: &Map<'n>,
+        sources: &Sources<'n>,
         providers: &[Entry],
         taken: &mut Taken<'n>,
         cells: &mut Cells,
@@ -58,6 +71,7 @@ impl Compiler<'_> {
         let provider_of = |target: &Target| providers.get(target.provider)?.provider.as_ref();
         for target in &mut targets {
             if let Some(provider) = provider_of(target) {
+                target.id = stable(&[target.name.as_bytes(), provider.name.as_bytes()]);
                 target.keys = cells.keys(provider, name, target);
                 target.ownership = provider.ownership;
                 target.retry = provider.retry;
@@ -67,7 +81,7 @@ impl Compiler<'_> {
         if used.len() == items.len() {
             self.warn_about_formats(&items, &used);
         }
-        let routing = self.routing(map, items.len(), &used);
+        let routing = self.routing(map, &sources.routing, items.len(), &used);
         Route {
             name: name.into(),
             models,
@@ -75,6 +89,8 @@ impl Compiler<'_> {
             deadline: map.millis("deadline_ms"),
             waiters: cells.waiters(name),
             targets,
+            policy: sources.policy(),
+            prepared: Vec::new(),
         }
     }
 
@@ -98,10 +114,7 @@ impl Compiler<'_> {
                 continue;
             }
             taken.models.insert(text, route.to_owned());
-            models.push(match text.strip_suffix('*') {
-                Some(prefix) => ModelPattern::Prefix(prefix.into()),
-                None => ModelPattern::Exact(text.into()),
-            });
+            models.push(ModelPattern::of(text));
         }
         models
     }
@@ -134,6 +147,11 @@ impl Compiler<'_> {
                 keys: vec![TargetKey::fresh(None)],
                 ownership: Ownership::External,
                 retry: None,
+                priority: small(item.number("priority")),
+                weight: small(item.number("weight")).max(1),
+                id: 0,
+                endpoint: endpoint(providers, provider),
+                load: None,
             });
         }
         targets
@@ -201,4 +219,20 @@ impl Compiler<'_> {
             self.report.warn(&spot, message);
         }
     }
+}
+
+/// The first provider at the same address. A script has an address of its own.
+fn endpoint(providers: &[Entry], own: usize) -> usize {
+    let address = |entry: &Entry| {
+        let provider = entry.provider.as_ref()?;
+        let base = &provider.base;
+        let place = (base.tls, base.host.to_ascii_lowercase(), base.port);
+        provider.mock.is_none().then_some(place)
+    };
+    let Some(wanted) = providers.get(own).and_then(address) else {
+        return own;
+    };
+    let mut all = providers.iter();
+    all.position(|entry| address(entry).as_ref() == Some(&wanted))
+        .unwrap_or(own)
 }

@@ -8,7 +8,7 @@ use pingora_core::{Error, Result};
 use pingora_http::ResponseHeader;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{broken, report};
+use super::failure::{broken, report, unreached};
 use super::limit::within;
 use super::session::{AGAIN, AttemptSession, Leftover};
 use super::spec::{AttemptSpec, missing};
@@ -154,7 +154,7 @@ impl AttemptSession {
         let reached = Reached::NothingSent;
         let inner = match within(&spec.cell, connect_ends, reached, connect).await {
             Err(_) => return Err(reached.timed_out()),
-            Ok(connected) => connected.map_err(|error| broken(reached, &error))?.0,
+            Ok(connected) => connected.map_err(|error| unreached(&error))?.0,
         };
         let timers = Timers {
             deadline,

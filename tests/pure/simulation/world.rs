@@ -14,11 +14,15 @@ use rondo::executor::event::{Event, StreamEnd};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::{BufferedBytes, Reservation};
 use rondo::policy::cooldown::KeyAside;
-use rondo::policy::provider::RetryRules;
+use rondo::policy::load::Load;
+use rondo::policy::provider::{KeyRules, RetryRules};
 use rondo::policy::route::{Route, TargetKey};
 use rondo::policy::routing::{Fallback, Mode};
+use rondo::policy::scheduling::{HashOn, PriorityMode, Scheduling, SchedulingMode};
+use rondo::policy::snapshot::Snapshot;
 
 use super::auditor::Cooling;
+use super::orders::{self, Orders};
 use super::tally::Tally;
 use super::upstream::Upstream;
 use crate::support::driver::{Driver, Surroundings};
@@ -49,6 +53,8 @@ struct Flight {
     driver: Driver,
     version: u32,
     waiters: Arc<Waiters>,
+    loads: Vec<Arc<Load>>,
+    client: String,
     /// Given back when the operation has ended.
     _body: Reservation,
 }
@@ -59,6 +65,9 @@ struct Lane {
     route: Arc<Route>,
     upstreams: Vec<usize>,
     waiters: Arc<Waiters>,
+    /// Sends in flight, by target.
+    loads: Vec<Arc<Load>>,
+    name: String,
 }
 
 /// One world.
@@ -70,6 +79,9 @@ pub struct Epoch {
     upstreams: Vec<Upstream>,
     /// The keys of each upstream.
     pools: Vec<Vec<TargetKey>>,
+    /// Providers and what is remembered of clients; its routes are not used.
+    snapshot: Arc<Snapshot>,
+    orders: Orders,
     forgotten: Vec<Arc<KeyAside>>,
     lanes: Vec<Lane>,
     account: Arc<BufferedBytes>,
@@ -130,13 +142,24 @@ impl Epoch {
             0 => Spec::pool(0),
             _ => Spec::pool(rng.random_range(1..=3)),
         });
-        let pools: Vec<Vec<TargetKey>> = pools.collect();
-        let lanes = (0..5).map(|_| Lane::new(&mut rng, &pools)).collect();
+        let mut pools: Vec<Vec<TargetKey>> = pools.collect();
+        for key in pools.iter_mut().flatten() {
+            key.rules = Arc::new(KeyRules {
+                priority: rng.random_range(0..3),
+                weight: rng.random_range(1..=3),
+                ..KeyRules::default()
+            });
+        }
+        let lanes = (0..5)
+            .map(|index| Lane::new(&mut rng, &pools, format!("lane{index}")))
+            .collect();
         Epoch {
             now: MonoTime::from_micros(1_000_000),
             queue: BinaryHeap::new(),
             ticket: 0,
             upstreams,
+            snapshot: orders::providers(),
+            orders: Orders::default(),
             pools,
             forgotten: Vec::new(),
             lanes,
@@ -232,7 +255,7 @@ impl Epoch {
                     self.forgotten.push(std::mem::take(&mut key.aside));
                 }
                 for lane in &mut self.lanes {
-                    lane.rebuild(&self.pools);
+                    lane.rebuild(&mut self.rng, &self.pools);
                 }
             }
         }
@@ -256,15 +279,25 @@ impl Epoch {
             return;
         };
         let id = usize::try_from(self.tally.operations).unwrap();
-        let driver = Driver::new(
-            spec.plan(&lane.route, self.now),
-            self.now,
-            self.rng.next_u64(),
-        );
+        let client = format!("{}-{}", lane.name, self.rng.random_range(0..6));
+        let (snapshot, route) = (&self.snapshot, &lane.route);
+        let asked = orders::Asked {
+            snapshot,
+            route,
+            client: &client,
+            is_bound: spec.bound,
+            now: self.now,
+        };
+        let plan = asked.plan(spec.plan(route, self.now), &mut self.rng);
+        self.orders.check(&asked, &plan);
+        self.tally.reordered(&plan);
+        let driver = Driver::new(plan, self.now, self.rng.next_u64());
         let flight = Flight {
             driver,
             version: 0,
             waiters: Arc::clone(&lane.waiters),
+            loads: lane.loads.clone(),
+            client,
             _body: body,
         };
         self.lane_of.insert(id, lane.upstreams.clone());
@@ -306,9 +339,14 @@ impl Epoch {
             upstreams: &mut self.upstreams,
             lane: &self.lane_of[&id],
         };
+        let told = orders::Told::of(&event, flight.driver.auditor.is_undecided());
+        let open = flight.driver.auditor.open();
         let effects = flight
             .driver
             .feed(self.now, event, &mut self.cooling, &mut around);
+        let plan = flight.driver.executor.plan();
+        self.orders
+            .learn(&flight.client, plan, open, told, self.now);
         self.tally.take(&effects);
         let ended = flight.driver.has_ended();
         assert_eq!(
@@ -379,6 +417,22 @@ impl Epoch {
             assert!(bytes <= lane.spec.bytes_max, "R-B6: too many bytes asleep");
             self.tally.most_waiting = self.tally.most_waiting.max(count);
         }
+        // A send is in flight from its dispatch point to its settlement, and nowhere else.
+        let mut in_flight: BTreeMap<usize, u64> = BTreeMap::new();
+        for flight in self.flights.values() {
+            if let Some(begin) = flight.driver.auditor.sent() {
+                let load = Arc::as_ptr(&flight.loads[begin.target]) as usize;
+                *in_flight.entry(load).or_default() += 1;
+            }
+        }
+        for load in self.lanes.iter().flat_map(|lane| &lane.loads) {
+            let expected = in_flight.get(&(Arc::as_ptr(load) as usize));
+            assert_eq!(
+                load.sends(),
+                expected.copied().unwrap_or(0),
+                "sends in flight"
+            );
+        }
         let held: u64 = self
             .flights
             .values()
@@ -408,7 +462,7 @@ impl Epoch {
 }
 
 impl Lane {
-    fn new(rng: &mut SmallRng, all: &[Vec<TargetKey>]) -> Lane {
+    fn new(rng: &mut SmallRng, all: &[Vec<TargetKey>], name: String) -> Lane {
         let count = rng.random_range(1..=4);
         let mut upstreams = Vec::new();
         while upstreams.len() < count {
@@ -425,14 +479,18 @@ impl Lane {
             bytes_max,
             ..any_spec(rng, count)
         };
-        let pools = upstreams.iter().map(|index| all[*index].clone());
-        let route = spec.build_with(pools.collect(), Arc::clone(&waiters));
-        Lane {
+        let loads = upstreams.iter().map(|_| Arc::default()).collect();
+        let route = spec.build_with(Vec::new(), Arc::clone(&waiters));
+        let mut lane = Lane {
             spec,
             route,
             upstreams,
             waiters,
-        }
+            loads,
+            name,
+        };
+        lane.rebuild(rng, all);
+        lane
     }
 
     /// Another snapshot: other rules, the same counters (R-C2). Operations in flight keep the route they began with.
@@ -447,14 +505,22 @@ impl Lane {
             bytes_max,
             ..any_spec(rng, self.upstreams.len())
         };
-        self.rebuild(all);
+        self.rebuild(rng, all);
     }
 
-    fn rebuild(&mut self, all: &[Vec<TargetKey>]) {
+    fn rebuild(&mut self, rng: &mut SmallRng, all: &[Vec<TargetKey>]) {
         let pools = self.upstreams.iter().map(|index| all[*index].clone());
-        self.route = self
+        let built = self
             .spec
             .build_with(pools.collect(), Arc::clone(&self.waiters));
+        let mut route = Route::clone(&built);
+        route.name = self.name.as_str().into();
+        for (target, load) in route.targets.iter_mut().zip(&self.loads) {
+            target.load = Some(Arc::clone(load));
+            target.priority = rng.random_range(0..2);
+            target.weight = rng.random_range(1..=3);
+        }
+        self.route = Arc::new(route);
     }
 }
 
@@ -498,6 +564,20 @@ fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
             delay_base: ms(*[1, 50, 250].choose(rng).unwrap()),
             delay_max: ms(*[250, 2_000].choose(rng).unwrap()),
         }),
+        scheduling: Scheduling {
+            priority_mode: *[PriorityMode::Provider, PriorityMode::GlobalKey]
+                .choose(rng)
+                .unwrap(),
+            scheduling_mode: *[
+                SchedulingMode::FixedOrder,
+                SchedulingMode::CacheAffinity,
+                SchedulingMode::LoadBalance,
+            ]
+            .choose(rng)
+            .unwrap(),
+            keep_priority_on_conversion: false,
+            hash_on: (rng.random_range(0..4) == 0).then_some(HashOn::ClientKey),
+        },
         ..route(targets)
     }
 }

@@ -94,7 +94,12 @@ impl Auditor {
             }),
             FinalAnswer::CredentialsExhausted => match self.told() {
                 Some(past) => self.blames_our_key(past),
-                None => !self.skipped.is_empty() && !self.has_remembered(),
+                None => {
+                    self.skipped
+                        .iter()
+                        .any(|(_, _, unfit)| *unfit == Unfit::Refused)
+                        && !self.has_remembered()
+                }
             },
             FinalAnswer::Unreachable => {
                 let slow = self.past.last().is_some_and(|past| past.slow);
@@ -132,7 +137,7 @@ impl Auditor {
     /// Whether a target was passed over for what its provider said before: a throttle or a quota.
     fn has_remembered(&self) -> bool {
         let mut skipped = self.skipped.iter();
-        skipped.any(|(_, _, unfit)| *unfit != Unfit::Refused)
+        skipped.any(|(_, _, unfit)| matches!(unfit, Unfit::Cooling | Unfit::Quota))
     }
 
     /// A quota is not waited for: what is told names one, or nothing but quotas stands in the way.

@@ -51,7 +51,7 @@ impl Auditor {
             begin.candidate < self.reach(),
             "R-F6, R-F8: a target out of reach"
         );
-        let target = self.plan.candidates[begin.candidate];
+        let target = self.target(begin.candidate);
         require!(self, begin.target == target, "R-K3: the wrong target");
         let last = self.past.last().map(|past| past.begin);
         let visited = last.is_some_and(|l| (l.round, l.candidate) == (round, begin.candidate));
@@ -80,7 +80,7 @@ impl Auditor {
             self.check_sticky(begin, round);
         }
         self.paused_before = false;
-        let cooldown = self.keys[begin.candidate][begin.key].cooldown;
+        let cooldown = self.keys[begin.target][begin.key].cooldown;
         self.open = Some(Open {
             begin,
             began: self.now,
@@ -168,11 +168,12 @@ impl Auditor {
                 "C13: another target although another key is free"
             );
         }
-        let first = (0..self.keys[begin.candidate].len())
-            .find(|key| self.unfit(begin.candidate, *key, cooling).is_none());
+        let first = self.order[begin.candidate]
+            .iter()
+            .find(|key| self.unfit(begin.candidate, **key, cooling).is_none());
         require!(
             self,
-            first == Some(begin.key),
+            first == Some(&begin.key),
             "the first free key goes first"
         );
         require!(
@@ -214,7 +215,7 @@ impl Auditor {
         );
         require!(
             self,
-            begin.retry_index < self.plan.route.routing.sticky_tries,
+            begin.retry_index < self.plan.sticky_tries,
             "R-K1: too many sticky tries"
         );
         let Some(last) = self.past.last() else {
@@ -240,7 +241,7 @@ impl Auditor {
         );
         require!(
             self,
-            report.scope == Scope::Candidate,
+            report.scope == Scope::Candidate || report.outcome == Outcome::NotDelivered,
             "R-K2: a sticky try after a wider failure"
         );
     }
@@ -284,8 +285,11 @@ impl Auditor {
     }
 
     pub(super) fn on_skipped(&mut self, target: usize, round: Round, cooling: &Cooling) {
-        let Some(candidate) = self.plan.candidates.iter().position(|t| *t == target) else {
-            self.fail("an unknown target was skipped");
+        let places = self.plan.candidates.iter().enumerate();
+        let mut places = places.filter(|(_, candidate)| candidate.target == target);
+        let is_left = |place: usize| !self.tried(round, place) && !self.has_skipped(round, place);
+        let Some((candidate, _)) = places.find(|(place, _)| is_left(*place)) else {
+            self.fail("R-B2: skipped or tried before, or an unknown target");
         };
         require!(self, round == self.round(), "skipped in the wrong round");
         require!(
