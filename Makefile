@@ -18,10 +18,11 @@ run: ## run the gateway with conf/quickstart.yaml until Ctrl-C
 	@scripts/setup build
 	$(CARGO) run $(LOCKED) -- run -c conf/quickstart.yaml
 
-test: ## all tests but those with client libraries: the pure ones alone, then everything on real sockets
+test: ## all tests but those with client libraries: the pure ones alone, then everything on real sockets and a PostgreSQL of its own
 	@scripts/setup build
+	@scripts/setup tests
 	$(CARGO) test $(LOCKED) --no-default-features --test pure
-	$(CARGO) test $(LOCKED)
+	scripts/postgres run $(CARGO) test $(LOCKED)
 
 test-clients: ## the vendors' own client libraries against the gateway
 	@scripts/setup build
@@ -58,7 +59,7 @@ schema: ## write conf/rondo.schema.json anew
 	$(CARGO) run $(LOCKED) --quiet -- schema > conf/rondo.schema.json.new
 	mv conf/rondo.schema.json.new conf/rondo.schema.json
 
-setup: ## install what is missing: C compiler, cmake, curl, Python's venv
+setup: ## install what is missing: C compiler, cmake, curl, Python's venv, PostgreSQL
 	@scripts/setup
 	@echo "Nothing is missing."
 

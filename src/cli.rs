@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod ledger;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -31,11 +33,21 @@ Examples:
   rondo run                                     run the gateway (SIGHUP reloads, SIGTERM drains)
   rondo explain --model gpt-4o                  who would be tried, in which order, and what would end it
   rondo run -c conf/quickstart.yaml             the gateway with scripted providers: no account needed
+  rondo ledger show 7f3c9a52e1b04d68            what happened to this request? (x-request-id; also: ledger recent, ledger sum)
   rondo classify answers.jsonl                  what each logged answer proves, and the rule that says so
   rondo mock -c conf/mock.yaml                  scripted providers alone, for load tests
   rondo health                                  is a running gateway ready? for container health checks
 
 Logs go to stderr; RUST_LOG=warn,rondo::access=info shows warnings and the access log.";
+
+const LEDGER_EXAMPLES: &str = "\
+Examples:
+  rondo ledger recent                           the last operations, a line each
+  rondo ledger show 7f3c9a52e1b04d68            what happened to this request, attempt by attempt
+  rondo ledger sum --by target --since 1h       attempts, latency and tokens by target
+
+The store is the one that the configuration names (-c FILE), or --store PATH|URL. It is only read, so the gateway may run meanwhile; what
+is in flight and not yet written is shown by the admin page. Exit 0: found; 1: show found nothing; 2: the store cannot be read.";
 
 /// One command.
 #[derive(Debug, Subcommand)]
@@ -112,6 +124,13 @@ pub enum Command {
         /// The answers, or - for stdin
         #[arg(value_name = "FILE")]
         file: PathBuf,
+    },
+    /// Look at the records of operations: the last ones, one, or sums
+    #[command(after_help = LEDGER_EXAMPLES)]
+    Ledger {
+        /// What to look at.
+        #[command(subcommand)]
+        command: ledger::LedgerCommand,
     },
     /// Print the JSON Schema of the configuration, for editors
     Schema,

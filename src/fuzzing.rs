@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::core::api::Api;
 use crate::core::limits::{PEEK_BYTES_MAX, PUSHBACK_MAX, REPLY_BODY_MAX};
 use crate::core::outcome::Outcome;
+use crate::core::usage::{TOKENS_MAX, Usage};
 use crate::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use crate::providers::classify::classify;
 use crate::providers::event_stream::{EventStreamParser, Frame, encode};
@@ -20,18 +21,20 @@ use crate::providers::pushback::{self, DelaySource};
 use crate::providers::registry;
 use crate::providers::scan::{self, Scan, ScanError};
 use crate::providers::sse::{SseEvent, SseParser};
+use crate::providers::usage::UsageReader;
 
 /// What a fuzzer does with an entry point.
 pub type Entry = fn(&[u8]);
 
 /// Every entry point under the name of its fuzz target.
-pub const ENTRIES: [(&str, Entry); 6] = [
+pub const ENTRIES: [(&str, Entry); 7] = [
     ("sse", sse),
     ("event_stream", event_stream),
     ("delay_headers", delay_headers),
     ("json_envelope", envelope),
     ("scan", request_scan),
     ("multipart", form_scan),
+    ("usage", usage),
 ];
 
 /// The first byte, for a choice that the rest does not depend on, and the rest.
@@ -226,6 +229,50 @@ fn model_can_leave(bytes: &[u8]) {
         assert_eq!(reread, Err(ScanError::NoModel), "a model stayed");
         let reread = scan::scan(Api::BedrockInvoke, &sent);
         assert!(reread.is_ok(), "a model that left broke the body");
+    }
+}
+
+/// Token counts: the same whatever the chunks, at the end and at every moment before it; never beyond what is believed; and what the
+/// end leaves is no more than what was seen.
+pub fn usage(input: &[u8]) {
+    const MEDIA: [&str; 4] = [
+        "application/json",
+        "text/event-stream",
+        "application/vnd.amazon.eventstream",
+        "application/x-ndjson",
+    ];
+    let (size, bytes) = choice(input);
+    for media in MEDIA {
+        let headers = [("content-type", media)];
+        let head = ResponseHead {
+            status: 200,
+            headers: &headers,
+        };
+        for api in Api::ALL {
+            let read = |size: usize| -> Option<(Option<Usage>, Option<Usage>)> {
+                let mut reader = UsageReader::new(api, true, &head)?;
+                for chunk in bytes.chunks(size.max(1)) {
+                    reader.feed(chunk);
+                }
+                let before = reader.usage();
+                reader.finish();
+                Some((before, reader.usage()))
+            };
+            let whole = read(bytes.len());
+            assert_eq!(whole, read(size), "chunks of {size} of {api} {media}");
+            assert_eq!(whole, read(1), "single bytes of {api} {media}");
+            let Some((before, after)) = whole else {
+                continue;
+            };
+            assert!(before.is_none_or(|usage| usage.partial), "before the end");
+            assert!(before.is_some() || after.is_none(), "the end added usage");
+            for usage in before.into_iter().chain(after) {
+                // Three counts are added at most.
+                let largest = usage.prompt_tokens.max(usage.completion_tokens);
+                assert!(largest.is_none_or(|tokens| tokens <= 3 * TOKENS_MAX));
+                assert!(!usage.is_empty(), "usage without a count");
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use rondo::app::daemon;
 use rondo::app::health;
 use rondo::app::server::{self, ServeError, StartOptions};
 use rondo::app::signals::Signals;
-use rondo::config::{self, Environment, ProcessEnv};
+use rondo::config::{self, Env, Environment, ProcessEnv};
 use rondo::explain::{self, Request};
 use rondo::mock::run_standalone;
 use rondo::providers::corpus::{self, Known, LINE_BYTES_MAX};
@@ -58,6 +58,7 @@ fn main() -> ExitCode {
                 }
             };
             let request = Request {
+                wall: ProcessEnv.wall(),
                 model: &model,
                 api,
                 body: body.as_deref(),
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
             json,
             file,
         } => classify(&file, &Known { adapter, api }, json),
+        Command::Ledger { command } => cli::ledger::run(command),
         Command::Schema => print(&format!("{:#}\n", config::json_schema())),
         Command::Mock { config } => mock(&config),
         Command::Health { url } => is_well(&url),

@@ -110,7 +110,7 @@ async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Reads one answer with a length and returns its status.
-async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<u16> {
+pub async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<u16> {
     buffer.clear();
     let head = loop {
         if stream.read_buf(buffer).await? == 0 {
@@ -135,7 +135,7 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<u16>
 }
 
 /// Answers requests on one connection, for ever.
-async fn serve(mut stream: TcpStream) -> io::Result<()> {
+pub async fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let body = format!(r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#, "x".repeat(900));
     let reply = format!(

@@ -4,24 +4,27 @@
 //! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
+//! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
 
 mod chunks;
 mod closed;
 mod crash;
 mod gateway;
 mod holding;
+mod outage;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding
+const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage
   --binary FILE               the gateway (target/release/rondo)
   --count N                   samples, rounds or attempts
   --gap-us N                  microseconds between two chunks
   --rate N                    requests a second
   --body BYTES                size of each request
-  --ledger off|batch|strict   where and how records are kept (SQLite)";
+  --ledger off|batch|strict   where and how records are kept (SQLite)
+  --seconds N                 length of a phase";
 
 /// What the command line asks for.
 pub struct Options {
@@ -37,6 +40,8 @@ pub struct Options {
     pub body: usize,
     /// Where the gateway keeps its records: `off`, `batch` or `strict`.
     pub ledger: String,
+    /// Length of a phase.
+    pub seconds: u64,
 }
 
 impl Options {
@@ -52,6 +57,7 @@ impl Options {
             rate: 500,
             body: 100 << 10,
             ledger: if scenario == "crash" { "batch" } else { "off" }.to_owned(),
+            seconds: 60,
         };
         while let Some(flag) = args.next() {
             let value = args.next()?;
@@ -62,6 +68,7 @@ impl Options {
                 "--rate" => options.rate = value.parse().ok()?,
                 "--body" => options.body = value.parse().ok()?,
                 "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => options.ledger = value,
+                "--seconds" => options.seconds = value.parse().ok().filter(|seconds| (1..=600).contains(seconds))?,
                 _ => return None,
             }
         }
@@ -84,6 +91,7 @@ async fn main() -> ExitCode {
             holding::raise_limit();
             holding::run(&options).await
         }
+        "ledger-outage" => outage::run(&options).await,
         _ => usage(),
     }
 }

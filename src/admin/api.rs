@@ -1,20 +1,11 @@
-//! The JSON endpoints: what is asked of the host, in the shapes of [`super::views`].
+//! The JSON endpoints: what is asked of the host, in the shapes of [`super::views`]. Those of operations are in [`super::lookup`].
 
 use hyper::StatusCode;
 
 use super::AdminHost;
-use super::query::{RecentFilter, refuse_any};
+use super::query::refuse_any;
 use super::server::{Answer, json, problem};
-use super::views::{ConfigView, OperationsView, ReloadOutcome, RoutesView};
-
-pub(super) fn operations(host: &dyn AdminHost, query: Option<&str>) -> Answer {
-    let filter = match RecentFilter::parse(query) {
-        Ok(filter) => filter,
-        Err(message) => return bad_query(&message),
-    };
-    let records = host.recent(&filter);
-    json(StatusCode::OK, &OperationsView::new(&records))
-}
+use super::views::{ConfigView, ReloadOutcome, RoutesView};
 
 pub(super) fn routes(host: &dyn AdminHost, query: Option<&str>) -> Answer {
     if let Err(message) = refuse_any(query) {
@@ -51,6 +42,6 @@ pub(super) fn reload(host: &dyn AdminHost, query: Option<&str>) -> Answer {
     json(status, &report)
 }
 
-fn bad_query(message: &str) -> Answer {
+pub(super) fn bad_query(message: &str) -> Answer {
     problem(StatusCode::BAD_REQUEST, "bad_query", message)
 }

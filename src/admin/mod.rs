@@ -5,12 +5,13 @@
 mod access;
 mod api;
 mod health;
+mod lookup;
 mod page;
 mod query;
+mod reading;
 mod server;
 mod views;
 
-pub use query::RecentFilter;
 pub use server::Admin;
 pub use views::{ReloadOutcome, ReloadReport};
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use crate::core::time::WallTime;
 use crate::ledger::Record;
+use crate::ledger::store::Reader;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::host::Stamp;
 use crate::telemetry::RouteCounters;
@@ -36,8 +38,10 @@ pub trait AdminHost: Send + Sync + 'static {
     fn last_error(&self) -> Option<String>;
     /// Reads the configuration again. Called on a blocking thread of the runtime, so it may block, also on `Handle::current()`.
     fn reload(&self) -> ReloadReport;
-    /// Records that fit, newest first: `telemetry.recent(filter.limit, |record| filter.fits(record))`.
-    fn recent(&self, filter: &RecentFilter) -> Vec<Arc<Record>>;
+    /// Records in memory that fit, newest first: `telemetry.recent(limit, fits)`.
+    fn recent(&self, limit: usize, fits: &dyn Fn(&Record) -> bool) -> Vec<Arc<Record>>;
+    /// The store of records, to be read; `None` when there is none. Its calls block, and may take long.
+    fn reader(&self) -> Option<Arc<dyn Reader>>;
     /// What was counted for a route: `telemetry.counters(route)`.
     fn counters(&self, route: &str) -> RouteCounters;
     /// Metrics in the Prometheus text format: `telemetry.render()`.

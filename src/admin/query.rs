@@ -1,78 +1,61 @@
 //! Query strings, strictly: what is not understood is refused with what would be.
 
-use crate::core::limits::RECENT_OPERATIONS_MAX;
-use crate::core::settlement::State;
-use crate::ledger::Record;
+use crate::core::time::WallTime;
+use crate::ledger::store::{Query, SumBy};
+use crate::records::ask::{self, Since};
+use crate::records::cursor::{self, CURSOR_BYTES_MAX};
 
 /// Operations shown when no limit is given.
 const LIMIT_DEFAULT: usize = 50;
-/// Longest query string that is read: five short values, percent-encoded.
+/// Longest query string that is read: a cursor and six short values, percent-encoded.
 const QUERY_BYTES_MAX: usize = 2048;
-const KEYS: &str = "limit, route, state, target, id";
-const STATES: [State; 9] = [
-    State::Pending,
-    State::Succeeded,
-    State::Rejected,
-    State::Refused,
-    State::Failed,
-    State::Ambiguous,
-    State::Cancelled,
-    State::TimedOut,
-    State::Abandoned,
-];
+const _: () = assert!(CURSOR_BYTES_MAX < QUERY_BYTES_MAX / 2);
 
-/// Which operations are asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecentFilter {
-    /// At most so many.
-    pub limit: usize,
-    /// Of this route.
-    pub route: Option<String>,
-    /// In this state.
-    pub state: Option<State>,
-    /// With an attempt at this target.
-    pub target: Option<String>,
-    /// With this `x-request-id`.
-    pub id: Option<String>,
+/// Reads which operations are asked for; the error says what is allowed.
+pub(super) fn operations(query: Option<&str>, now: WallTime) -> Result<Query, String> {
+    let (mut limit, mut state, mut since, mut before) = (None, None, None, None);
+    let [mut route, mut target, mut id] = [None, None, None];
+    for (key, value) in pairs(query)? {
+        match key {
+            "limit" => set(&mut limit, key, ask::limit(&value)?)?,
+            "state" => set(&mut state, key, ask::state(&value)?)?,
+            "since" => set(&mut since, key, Since::parse(&value)?.instant(now))?,
+            "before" => set(&mut before, key, cursor::from_text(&value)?)?,
+            "route" => set(&mut route, key, value)?,
+            "target" => set(&mut target, key, value)?,
+            "id" => set(&mut id, key, value)?,
+            _ => return Err(unknown("limit, route, state, target, id, since, before")),
+        }
+    }
+    Ok(Query {
+        limit: limit.unwrap_or(LIMIT_DEFAULT),
+        route,
+        state,
+        target,
+        id,
+        since,
+        before,
+    })
 }
 
-impl RecentFilter {
-    /// Whether the record is asked for.
-    pub fn fits(&self, record: &Record) -> bool {
-        let operation = &record.operation;
-        let attempts = &record.attempts;
-        is(self.route.as_deref(), &operation.route)
-            && is(self.id.as_deref(), &operation.operation_id)
-            && self.state.is_none_or(|state| state == operation.state)
-            && self
-                .target
-                .as_deref()
-                .is_none_or(|target| attempts.iter().any(|attempt| &*attempt.target == target))
-    }
-
-    /// Reads a query string; the error says what is allowed.
-    pub(super) fn parse(query: Option<&str>) -> Result<RecentFilter, String> {
-        let mut limit = None;
-        let mut state = None;
-        let [mut route, mut target, mut id] = [None, None, None];
-        for (key, value) in pairs(query)? {
-            match key {
-                "limit" => set(&mut limit, key, parse_limit(&value)?)?,
-                "state" => set(&mut state, key, parse_state(&value)?)?,
-                "route" => set(&mut route, key, value)?,
-                "target" => set(&mut target, key, value)?,
-                "id" => set(&mut id, key, value)?,
-                _ => return Err(format!("unknown parameter; allowed: {KEYS}")),
-            }
+/// Reads which sums are asked for: by route unless something else is said, and over everything.
+pub(super) fn sums(
+    query: Option<&str>,
+    now: WallTime,
+) -> Result<(SumBy, Option<WallTime>), String> {
+    let (mut by, mut since) = (None, None);
+    for (key, value) in pairs(query)? {
+        match key {
+            "by" => set(&mut by, key, ask::sum_by(&value)?)?,
+            "since" => set(&mut since, key, Since::parse(&value)?.instant(now))?,
+            _ => return Err(unknown("by, since")),
         }
-        Ok(RecentFilter {
-            limit: limit.unwrap_or(LIMIT_DEFAULT),
-            route,
-            state,
-            target,
-            id,
-        })
     }
+    Ok((by.unwrap_or(SumBy::Route), since))
+}
+
+fn unknown(allowed: &str) -> String {
+    format!("unknown parameter; allowed: {allowed}")
 }
 
 /// For endpoints that take no parameters.
@@ -81,26 +64,6 @@ pub(super) fn refuse_any(query: Option<&str>) -> Result<(), String> {
         None | Some("") => Ok(()),
         Some(_) => Err("this endpoint takes no parameters".to_owned()),
     }
-}
-
-fn is(wanted: Option<&str>, value: &str) -> bool {
-    wanted.is_none_or(|wanted| wanted == value)
-}
-
-fn parse_limit(value: &str) -> Result<usize, String> {
-    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    let limit = value.parse::<usize>().ok().filter(|_| digits);
-    limit
-        .filter(|limit| (1..=RECENT_OPERATIONS_MAX).contains(limit))
-        .ok_or_else(|| format!("limit must be a whole number from 1 to {RECENT_OPERATIONS_MAX}"))
-}
-
-fn parse_state(value: &str) -> Result<State, String> {
-    let state = STATES.into_iter().find(|state| state.label() == value);
-    state.ok_or_else(|| {
-        let labels = STATES.map(State::label).join(", ");
-        format!("state must be one of: {labels}")
-    })
 }
 
 fn set<T>(slot: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
@@ -125,7 +88,7 @@ fn pairs(query: Option<&str>) -> Result<Vec<(&str, String)>, String> {
 }
 
 /// Undoes `%XX` and `+`.
-fn decode(value: &str) -> Option<String> {
+pub(super) fn decode(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     loop {

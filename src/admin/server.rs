@@ -6,7 +6,9 @@
 //! | `GET /readyz` | requests are welcome, else 503 | always |
 //! | `GET /admin` | the page; it holds no data of its own | always |
 //! | `GET /metrics` | Prometheus text | with the token, if one is set |
-//! | `GET /admin/api/operations` | last operations with their attempts | likewise |
+//! | `GET /admin/api/operations` | operations with their attempts, newest first, page by page | likewise |
+//! | `GET /admin/api/operations/{id}` | the newest operation with this `x-request-id` | likewise |
+//! | `GET /admin/api/operations/sums` | sums of the store by route, target, key or state | likewise |
 //! | `GET /admin/api/routes` | live state of routes and targets | likewise |
 //! | `GET /admin/api/config` | the effective configuration, redacted | likewise |
 //! | `POST /admin/api/reload` | reads the configuration again | likewise |
@@ -17,13 +19,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode, Uri};
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::services::listening::Service;
 use serde::Serialize;
 
 use super::access::{self, Denied};
+use super::lookup::{self, Depth};
+use super::reading::Readings;
 use super::{AdminHost, api, health, page};
 use crate::policy::secret::Secret;
 
@@ -34,6 +38,7 @@ pub(super) type Answer = Response<Vec<u8>>;
 #[derive(Clone)]
 pub struct Admin {
     host: Arc<dyn AdminHost>,
+    readings: Readings,
 }
 
 impl std::fmt::Debug for Admin {
@@ -43,30 +48,46 @@ impl std::fmt::Debug for Admin {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Endpoint {
+enum Endpoint<'a> {
     Healthz,
     Readyz,
     Page,
     Metrics,
     Operations,
+    /// Of this id, as it stands in the path.
+    Operation(&'a str),
+    Sums,
     Routes,
     Config,
     Reload,
 }
 
-impl Endpoint {
-    fn of(path: &str) -> Option<Endpoint> {
+impl<'a> Endpoint<'a> {
+    fn of(path: &'a str) -> Option<Endpoint<'a>> {
         Some(match path {
             "/healthz" => Endpoint::Healthz,
             "/readyz" => Endpoint::Readyz,
             "/admin" | "/admin/" => Endpoint::Page,
             "/metrics" => Endpoint::Metrics,
             "/admin/api/operations" => Endpoint::Operations,
+            "/admin/api/operations/sums" => Endpoint::Sums,
             "/admin/api/routes" => Endpoint::Routes,
             "/admin/api/config" => Endpoint::Config,
             "/admin/api/reload" => Endpoint::Reload,
-            _ => return None,
+            _ => {
+                let id = path.strip_prefix("/admin/api/operations/")?;
+                let is_one = !id.is_empty() && !id.contains('/');
+                return is_one.then_some(Endpoint::Operation(id));
+            }
         })
+    }
+
+    /// Whether the store may be asked, so that the answer may take long.
+    const fn looks_at_records(self) -> bool {
+        matches!(
+            self,
+            Endpoint::Operations | Endpoint::Operation(_) | Endpoint::Sums
+        )
     }
 
     const fn methods(self) -> &'static str {
@@ -77,6 +98,8 @@ impl Endpoint {
             | Endpoint::Page
             | Endpoint::Metrics
             | Endpoint::Operations
+            | Endpoint::Operation(_)
+            | Endpoint::Sums
             | Endpoint::Routes
             | Endpoint::Config => "GET, HEAD",
         }
@@ -90,7 +113,10 @@ impl Endpoint {
 impl Admin {
     /// The application for this process.
     pub fn new(host: Arc<dyn AdminHost>) -> Admin {
-        Admin { host }
+        Admin {
+            host,
+            readings: Readings::default(),
+        }
     }
 
     /// The application as a Pingora service, without listeners yet.
@@ -98,7 +124,7 @@ impl Admin {
         Service::new("admin".to_owned(), Admin::new(host))
     }
 
-    /// Answers a request.
+    /// Answers a request. For records this asks the store, and so may block.
     pub fn respond(
         &self,
         method: &str,
@@ -106,7 +132,18 @@ impl Admin {
         query: Option<&str>,
         headers: &HeaderMap,
     ) -> Response<Vec<u8>> {
-        let mut answer = self.route(method, path, query, headers);
+        let target = (path, query);
+        self.respond_from(method, target, headers, Depth::Store)
+    }
+
+    fn respond_from(
+        &self,
+        method: &str,
+        target: (&str, Option<&str>),
+        headers: &HeaderMap,
+        depth: Depth,
+    ) -> Answer {
+        let mut answer = self.route(method, target, headers, depth);
         let length = HeaderValue::from(answer.body().len());
         answer.headers_mut().insert(header::CONTENT_LENGTH, length);
         if method == "HEAD" {
@@ -115,7 +152,13 @@ impl Admin {
         answer
     }
 
-    fn route(&self, method: &str, path: &str, query: Option<&str>, headers: &HeaderMap) -> Answer {
+    fn route(
+        &self,
+        method: &str,
+        (path, query): (&str, Option<&str>),
+        headers: &HeaderMap,
+        depth: Depth,
+    ) -> Answer {
         let Some(endpoint) = Endpoint::of(path) else {
             return problem(StatusCode::NOT_FOUND, "not_found", "no such endpoint");
         };
@@ -136,11 +179,29 @@ impl Admin {
             Endpoint::Readyz => health::readyz(host.is_ready()),
             Endpoint::Page => page::page(),
             Endpoint::Metrics => text("text/plain; version=0.0.4; charset=utf-8", host.metrics()),
-            Endpoint::Operations => api::operations(host, query),
+            Endpoint::Operations => lookup::operations(host, query, depth),
+            Endpoint::Operation(id) => lookup::operation(host, id, query, depth),
+            Endpoint::Sums => lookup::sums(host, query, depth),
             Endpoint::Routes => api::routes(host, query),
             Endpoint::Config => api::config(host, query),
             Endpoint::Reload => api::reload(host, query),
         }
+    }
+
+    /// Answers a request about records: from memory alone when the store takes too long.
+    async fn look(&self, method: &str, uri: &Uri, headers: &HeaderMap) -> Answer {
+        let answer = {
+            let (admin, method) = (self.clone(), method.to_owned());
+            let (uri, headers) = (uri.clone(), headers.clone());
+            self.readings
+                .run(move || admin.respond(&method, uri.path(), uri.query(), &headers))
+                .await
+        };
+        answer.unwrap_or_else(|| {
+            log::warn!("records cannot be read from the store in time");
+            let target = (uri.path(), uri.query());
+            self.respond_from(method, target, headers, Depth::Memory)
+        })
     }
 
     fn admit(&self, method: &str, headers: &HeaderMap) -> Result<(), Denied> {
@@ -157,6 +218,10 @@ impl ServeHttp for Admin {
             let head = session.req_header();
             (head.method.clone(), head.uri.clone(), head.headers.clone())
         };
+        let asked = Endpoint::of(uri.path());
+        if method != "POST" && asked.is_some_and(Endpoint::looks_at_records) {
+            return self.look(method.as_str(), &uri, &headers).await;
+        }
         if method != "POST" {
             return self.respond(method.as_str(), uri.path(), uri.query(), &headers);
         }

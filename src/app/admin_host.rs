@@ -6,10 +6,11 @@ use tokio::runtime::Handle;
 
 use super::App;
 use super::reload::Reloaded;
-use crate::admin::{AdminHost, RecentFilter, ReloadOutcome, ReloadReport};
+use crate::admin::{AdminHost, ReloadOutcome, ReloadReport};
 use crate::config::effective;
 use crate::core::time::WallTime;
 use crate::ledger::Record;
+use crate::ledger::store::Reader;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::host::Stamp;
 use crate::telemetry::RouteCounters;
@@ -50,9 +51,12 @@ impl AdminHost for App {
         }
     }
 
-    fn recent(&self, filter: &RecentFilter) -> Vec<Arc<Record>> {
-        self.telemetry
-            .recent(filter.limit, |record| filter.fits(record))
+    fn recent(&self, limit: usize, fits: &dyn Fn(&Record) -> bool) -> Vec<Arc<Record>> {
+        self.telemetry.recent(limit, fits)
+    }
+
+    fn reader(&self) -> Option<Arc<dyn Reader>> {
+        self.reader.clone()
     }
 
     fn counters(&self, route: &str) -> RouteCounters {

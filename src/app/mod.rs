@@ -22,7 +22,9 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::config::{self, Environment, Loaded, Problem, Problems, ProcessEnv};
+use crate::core::limits::READ_ON_MAX;
 use crate::core::time::WallTime;
+use crate::ledger::store::Reader;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::credentials::Credentials;
@@ -34,6 +36,7 @@ use crate::proxy::lifecycle::Lifecycle;
 use crate::proxy::operation::Surroundings;
 use crate::proxy::prepared::{PrepareError, Prepared, Shared};
 use crate::proxy::resolver::Resolver;
+use crate::store::look;
 use crate::telemetry::{ReloadResult, Setup, Telemetry};
 
 use catalog::Catalog;
@@ -53,6 +56,8 @@ pub struct App {
     health: HealthChecks,
     mocks: Mocks,
     records: Records,
+    /// Whoever looks into the store of records, if there is one.
+    reader: Option<Arc<dyn Reader>>,
     /// The snapshot of the start: what it says of listeners and threads stays in force until the end.
     started: Arc<Snapshot>,
     last_load: Mutex<LastLoad>,
@@ -142,6 +147,7 @@ impl App {
                 lifecycle: Lifecycle::default(),
                 inflight: InFlight::default(),
                 strict,
+                drains: Arc::new(tokio::sync::Semaphore::new(READ_ON_MAX)),
             },
             buffered,
         };
@@ -154,6 +160,7 @@ impl App {
             health,
             mocks,
             records,
+            reader: look::reader(&snapshot.ledger.store).ok(),
             started: snapshot,
             last_load: Mutex::new(LastLoad {
                 loaded_at: clock.wall(),

@@ -7,11 +7,15 @@ use std::time::Duration;
 use crate::ledger::store::Store;
 use crate::ledger::{Book, Outbox};
 use crate::policy::snapshot::{Durability, LedgerSettings, LedgerStore};
+use crate::store::postgres::{Bounds, PostgresStore, Target};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Boots, Habits, Recording, Setup};
 
 /// Time that the end of the process gives to its records. What is not written by then waits on disk for the next start.
 pub const FINISH_MAX: Duration = Duration::from_secs(5);
+
+/// Where the state is kept beside a database that is elsewhere.
+const POSTGRES_STATE_DIR: &str = "data/rondo.state";
 
 /// The records of this process, and who writes them.
 #[derive(Debug)]
@@ -37,8 +41,14 @@ impl Records {
                 let store = SqliteStore::new(path, ledger.durability);
                 (Box::new(store) as Box<dyn Store>, beside(Path::new(path)))
             }
-            LedgerStore::Postgres { .. } => {
-                return Err("ledger.store: postgres cannot be written to in this version; use sqlite, or off".to_owned());
+            LedgerStore::Postgres { url } => {
+                let target = Target::parse(url.expose(), Bounds::USUAL);
+                let target = target.map_err(|error| format!("ledger.url: {error}"))?;
+                let store = PostgresStore::new(target);
+                (
+                    Box::new(store) as Box<dyn Store>,
+                    PathBuf::from(POSTGRES_STATE_DIR),
+                )
             }
         };
         let state_dir = ledger.state_dir.as_ref().map_or(state_dir, PathBuf::from);

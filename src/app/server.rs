@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pingora_core::apps::HttpServerOptions;
 use pingora_core::listeners::tls::TlsSettings;
+use pingora_core::listeners::{L4BufferSettings, ListenerConfig};
 use pingora_core::server::configuration::{Opt, ServerConf};
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::background::background_service;
@@ -29,6 +30,12 @@ const UPSTREAM_POOL: usize = 4096;
 const ATTEMPT_LOOP_MAX: usize = SENDS_MAX as usize + 2;
 /// Time that Pingora gives its runtimes after the grace period.
 const RUNTIME_STOP: Duration = Duration::from_secs(1);
+
+/// Read buffer of a client's connection: what Pingora has for a head. Bodies are read past it, into Pingora's own 64 KiB. Its default,
+/// 64 KiB more, is touched by the first body and then held as long as the connection, that is, by every attempt that waits.
+const READ_BUFFER: usize = 4 << 10;
+/// The same under TLS, which reads in small pieces: the largest record and the beginning of the next.
+const READ_BUFFER_TLS: usize = 20 << 10;
 
 /// How the process was started.
 #[derive(Debug, Clone, Copy, Default)]
@@ -105,8 +112,10 @@ pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
 
 /// Adds a listener of the configuration.
 pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeError> {
+    let endpoint = ListenerConfig::tcp(&*listen.address);
+    let buffer = L4BufferSettings::default();
     let Some(tls) = &listen.tls else {
-        service.add_tcp(&listen.address);
+        service.add_listener(endpoint.l4_buffer(buffer.read(READ_BUFFER)));
         return Ok(());
     };
     let mut settings =
@@ -115,7 +124,8 @@ pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeErr
             what: error.to_string(),
         })?;
     settings.enable_h2();
-    service.add_tls_with_settings(&listen.address, None, settings);
+    let buffer = buffer.read(READ_BUFFER_TLS);
+    service.add_listener(endpoint.tls(settings).l4_buffer(buffer));
     Ok(())
 }
 

@@ -72,6 +72,10 @@ fn mapping(report: &mut Report, shape: &Shape, node: &Node, path: &str) {
         }
         return;
     }
+    if shape.given == Given::One && entries.len() != 1 {
+        let message = format!("needed is {}", shape.expected());
+        refuse(report, node.at, path, message);
+    }
     for field in shape.fields {
         if matches!(field.need, Need::Required) && !is_given(&field) {
             let (kind, about) = (field.kind.expected(), field.about.trim_end_matches('.'));
@@ -362,6 +366,11 @@ fn form(rule: Text, found: &str) -> Result<(), String> {
         Text::File | Text::Any => {
             !found.is_empty() && found.len() <= TEXT_BYTES_MAX && !found.contains('\0')
         }
+        Text::Header => is_header(found),
+        Text::HashOn => {
+            found == "client_key" || found.strip_prefix("header:").is_some_and(is_header)
+        }
+        Text::Date => units::parse_date(found).is_some(),
         // The compiler knows which adapters there are.
         Text::Adapter => true,
     };
@@ -370,4 +379,11 @@ fn form(rule: Text, found: &str) -> Result<(), String> {
     }
     // Names, variables and texts may hold a secret put in the wrong place, so what was found is not repeated.
     Err(format!("not usable; needed is {}", rule.expected()))
+}
+
+/// Whether it is the name of a header, in the characters that names of headers have in practice.
+fn is_header(found: &str) -> bool {
+    const NAME_BYTES_MAX: usize = 64;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    (1..=NAME_BYTES_MAX).contains(&found.len()) && found.bytes().all(allowed)
 }

@@ -68,6 +68,14 @@ pub const HEALTH_UNHEALTHY: u64 = 3;
 pub const HEALTH_AUTHENTICATED: bool = false;
 /// Ten minutes: people top up, and one probe each is cheap.
 pub const COOLDOWN_QUOTA_MS: u64 = 600_000;
+/// The targets of a route are listed in order of preference; keys serve them.
+pub const PRIORITY_MODE: &str = "provider";
+/// The file says what is preferred, and the same request goes the same way twice.
+pub const SCHEDULING_MODE: &str = "fixed_order";
+/// A conversion can lose what a format cannot say, so native candidates come first.
+pub const KEEP_PRIORITY_ON_CONVERSION: bool = false;
+/// A gateway on loopback serves whoever is on the machine; who asks for keys gives them out first.
+pub const CLIENT_KEYS_REQUIRED: bool = false;
 /// A store that needs no other server.
 pub const LEDGER_STORE: &str = "sqlite";
 /// Beside the working directory's other data.
@@ -89,5 +97,19 @@ pub(super) const ROUTES_MAX: usize = 1024;
 pub(super) const MODELS_PER_ROUTE_MAX: usize = 256;
 /// Keys of one provider.
 pub(super) const KEYS_PER_PROVIDER_MAX: usize = 64;
+/// Profiles of one file. Each is a metric label.
+pub(super) const PROFILES_MAX: usize = 64;
+/// Actions of one rule: each kind for a handful of targets and keys.
+pub(super) const ACTIONS_PER_RULE_MAX: usize = 16;
+/// Keys of clients. Each request is compared with all of them: a thousand take some tens of microseconds.
+pub(super) const CLIENT_KEYS_MAX: usize = 1024;
+/// The last priority. Room for gaps between any number of targets and keys.
+pub(super) const PRIORITY_MAX: u64 = 9_999;
+/// The largest share of one among its equals.
+pub(super) const WEIGHT_MAX: u64 = 1_000;
+/// How long ahead an expiring key is warned of: time to get another one through most processes.
+pub(super) const EXPIRY_WARNED_MS: u64 = 7 * DAY_MS;
+/// The profile of a route that names none.
+pub const PROFILE: &str = "default";
 /// One day: no setting in milliseconds means more.
 pub(super) const DAY_MS: u64 = 86_400_000;

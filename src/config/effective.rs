@@ -1,15 +1,22 @@
 //! The configuration in use, every default filled in, for people. Keys are those of the YAML; secrets read `[redacted]`.
 
+mod rules;
+
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use self::rules::rule;
 use super::units::{show_size, show_span};
+use crate::core::time::WallTime;
+use crate::policy::clients::ClientKeys;
 use crate::policy::identity::{Exchange, Grant, Identity};
-use crate::policy::provider::{Ownership, Provider};
-use crate::policy::route::Route;
+use crate::policy::provider::{Key, Ownership, Provider};
+use crate::policy::route::{ModelPattern, Route};
 use crate::policy::routing::{Fallback, OnDisconnect, Routing};
+use crate::policy::scheduling::{HashOn, RoutePolicy, Scheduling};
 use crate::policy::snapshot::{LedgerSettings, LedgerStore, ServerSettings, Snapshot};
+use crate::providers::timestamp::rfc3339;
 
 const REDACTED: &str = "[redacted]";
 
@@ -33,6 +40,7 @@ pub fn effective(snapshot: &Snapshot) -> Value {
         },
         "providers": providers,
         "routes": routes,
+        "client_keys": clients(&snapshot.clients),
         "ledger": ledger(&snapshot.ledger),
     })
 }
@@ -68,11 +76,7 @@ fn server(server: &ServerSettings) -> Value {
 
 fn provider(provider: &Provider) -> Value {
     let scheme = if provider.base.tls { "https" } else { "http" };
-    let keys: Vec<Value> = provider
-        .keys
-        .iter()
-        .map(|key| json!({ "name": *key.name, "secret": REDACTED }))
-        .collect();
+    let keys: Vec<Value> = provider.keys.iter().map(key).collect();
     let speaks: Vec<&str> = provider.speaks.iter().map(|api| api.label()).collect();
     let base_url = format!(
         "{scheme}://{}{}",
@@ -188,20 +192,37 @@ fn route(route: &Route, snapshot: &Snapshot) -> Value {
                     "tokens_per_minute": limits.rules().tokens_per_minute,
                     "concurrent": limits.rules().concurrent,
                 })),
+                "priority": target.priority,
+                "weight": target.weight,
             })
         })
         .collect();
+    let policy = &route.policy;
     json!({
         "name": *route.name,
+        "profile": *policy.profile,
         "models": models,
         "deadline_ms": millis(route.deadline),
         "targets": targets,
-        "routing": routing(&route.routing),
+        "routing": routing(&route.routing, &policy.scheduling),
+        "origins": origins(policy),
+        "rules": policy.rules.iter().map(|entry| rule(entry, route, snapshot)).collect::<Value>(),
     })
 }
 
-fn routing(routing: &Routing) -> Value {
+/// Where each value of `routing` came from.
+fn origins(policy: &RoutePolicy) -> Value {
+    let origins = policy.origins.iter();
+    let pairs = origins.map(|(key, origin)| ((*key).to_owned(), origin.text().into()));
+    Value::Object(pairs.collect())
+}
+
+fn routing(routing: &Routing, scheduling: &Scheduling) -> Value {
     json!({
+        "priority_mode": scheduling.priority_mode.label(),
+        "scheduling_mode": scheduling.scheduling_mode.label(),
+        "keep_priority_on_conversion": scheduling.keep_priority_on_conversion,
+        "hash_on": scheduling.hash_on.as_ref().map(HashOn::text),
         "mode": routing.mode.label(),
         "max_target_attempts": routing.attempts_max,
         "max_upstream_sends": routing.sends_max,
@@ -229,6 +250,30 @@ fn routing(routing: &Routing) -> Value {
             })),
         },
     })
+}
+
+fn key(key: &Key) -> Value {
+    let rules = &key.rules;
+    let by_api = rules.priority_by_api.iter();
+    let by_api = by_api.map(|(api, priority)| (api.label().to_owned(), (*priority).into()));
+    let models = rules.models.iter().map(ModelPattern::text);
+    let seconds = |at: WallTime| u64::try_from(at.unix_micros() / 1_000_000).unwrap_or_default();
+    json!({
+        "name": *key.name,
+        "secret": REDACTED,
+        "priority": rules.priority,
+        "priority_by_api": Value::Object(by_api.collect()),
+        "weight": rules.weight,
+        "models": models.collect::<Vec<_>>(),
+        "expires": rules.expires.map(|at| rfc3339(seconds(at))),
+    })
+}
+
+fn clients(clients: &ClientKeys) -> Value {
+    let keys = clients
+        .names()
+        .map(|name| json!({ "name": **name, "secret": REDACTED }));
+    json!({ "required": clients.required, "keys": keys.collect::<Value>() })
 }
 
 fn strategy(fallback: &Fallback) -> Vec<&'static str> {

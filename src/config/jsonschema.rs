@@ -39,7 +39,7 @@ fn of_shape(shape: &Shape) -> Map<String, Value> {
     if !required.is_empty() {
         schema.insert("required".into(), json!(required));
     }
-    if shape.given == Given::OneSecret {
+    if matches!(shape.given, Given::OneSecret | Given::One) {
         schema.insert("minProperties".into(), json!(1));
         schema.insert("maxProperties".into(), json!(1));
     }
@@ -128,6 +128,11 @@ fn of_text(text: Text) -> Value {
         Text::Url => json!({ "type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]" }),
         Text::Adapter => json!({ "enum": ADAPTERS }),
         Text::Variable => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }),
+        Text::Header => json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" }),
+        Text::HashOn => {
+            json!({ "type": "string", "pattern": "^(client_key|header:[A-Za-z0-9_-]{1,64})$" })
+        }
+        Text::Date => json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}" }),
         Text::File | Text::Any => json!({ "type": "string", "minLength": 1 }),
     }
 }

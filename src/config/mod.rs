@@ -22,9 +22,11 @@ pub mod units;
 
 use std::io;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::core::api::ApiSet;
-use crate::policy::snapshot::Snapshot;
+use crate::core::time::WallTime;
+use crate::policy::snapshot::{LedgerSettings, Snapshot};
 
 pub use compile::compile_text;
 pub use effective::effective;
@@ -51,6 +53,10 @@ pub trait Env {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The default of `server.threads`.
     fn cores(&self) -> usize;
+    /// The time, for warnings of keys that expire. By default none does.
+    fn wall(&self) -> WallTime {
+        WallTime::default()
+    }
 }
 
 /// The [`Env`] of this process.
@@ -68,6 +74,12 @@ impl Env for ProcessEnv {
 
     fn cores(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn wall(&self) -> WallTime {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let micros = since.unwrap_or_default().as_micros();
+        WallTime::from_unix_micros(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 }
 
@@ -98,14 +110,7 @@ pub struct Environment<'a> {
 
 /// Reads and compiles a file. Names in it are relative to its directory.
 pub fn load(file: &Path, environment: &Environment<'_>) -> Result<Loaded, Problems> {
-    let bytes = environment
-        .env
-        .read(file)
-        .map_err(|error| Problems::unreadable(file, &error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Problems::unreadable(file, &format!("byte {at} is not UTF-8 text"))
-    })?;
+    let text = read(file, environment.env)?;
     let base_dir = file.parent().unwrap_or(Path::new(""));
     compile_text(
         &file.display().to_string(),
@@ -115,4 +120,21 @@ pub fn load(file: &Path, environment: &Environment<'_>) -> Result<Loaded, Proble
         environment.catalog,
         environment.previous,
     )
+}
+
+/// What a file says of `ledger`. Its form is checked as a whole; of its secrets only the ledger's need to be there, so that one can look
+/// at records without the keys of the providers.
+pub fn load_ledger(file: &Path, environment: &Environment<'_>) -> Result<LedgerSettings, Problems> {
+    let text = read(file, environment.env)?;
+    compile::ledger_of(file, &text, environment)
+}
+
+fn read(file: &Path, env: &dyn Env) -> Result<String, Problems> {
+    let bytes = env
+        .read(file)
+        .map_err(|error| Problems::unreadable(file, &error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Problems::unreadable(file, &format!("byte {at} is not UTF-8 text"))
+    })
 }

@@ -2,11 +2,12 @@
 //!
 //! Invariant: no message carries the text of a secret; whoever writes a message about a secret names its source only.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
 /// A place in a YAML file; both count from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Line.
     pub line: usize,
@@ -141,6 +142,14 @@ impl Report {
 
 fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems.sort_by(|a, b| (a.at, &a.path).cmp(&(b.at, &b.path)));
+    // What several routes share is read for each of them, and told once.
+    let mut told = HashSet::new();
+    problems.retain(|problem| {
+        let Problem {
+            at, path, message, ..
+        } = problem;
+        told.insert((*at, path.clone(), message.clone()))
+    });
     problems
 }
 

@@ -16,6 +16,14 @@ pub(super) struct Map<'n> {
     spot: Spot,
     entries: &'n [Entry],
     shape: &'static Shape,
+    /// Another mapping of the same shape, which has what this one has not.
+    below: Option<Below<'n>>,
+}
+
+#[derive(Clone)]
+struct Below<'n> {
+    path: String,
+    entries: &'n [Entry],
 }
 
 /// One item of a list.
@@ -36,7 +44,27 @@ impl<'n> Map<'n> {
             spot,
             entries,
             shape,
+            below: None,
         }
+    }
+
+    /// This mapping over another one: a key that is absent here is read there.
+    pub fn over(self, other: Option<&Map<'n>>) -> Map<'n> {
+        let below = other.map(|other| Below {
+            path: other.spot.path.clone(),
+            entries: other.entries,
+        });
+        Map { below, ..self }
+    }
+
+    /// Keys that the mapping may have, in the order of the documentation.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.shape.fields.iter().map(|field| field.key)
+    }
+
+    /// Whether the key is given in this mapping itself.
+    pub fn is_own(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key == key)
     }
 
     /// Where the mapping itself is.
@@ -47,10 +75,12 @@ impl<'n> Map<'n> {
     /// Where the value of a key is; where the mapping is, when the key is absent.
     pub fn at(&self, key: &str) -> Spot {
         let at = self.node(key).map_or(self.spot.at, |node| node.at);
-        Spot {
-            at,
-            path: join(&self.spot.path, key),
-        }
+        let path = match &self.below {
+            Some(below) if self.has(key) && !self.is_own(key) => &below.path,
+            _ => &self.spot.path,
+        };
+        let path = join(path, key);
+        Spot { at, path }
     }
 
     /// Whether the key is given, usable or not.
@@ -121,6 +151,7 @@ impl<'n> Map<'n> {
         self.given_map(key).unwrap_or_else(|| Map {
             spot: self.at(key),
             entries: &[],
+            below: None,
             shape: match self.field(key).map(|field| &field.kind) {
                 Some(Kind::Mapping(shape)) => shape,
                 _ => self.shape,
@@ -133,7 +164,7 @@ impl<'n> Map<'n> {
         let (field, node) = (self.field(key)?, self.node(key)?);
         match (&field.kind, &node.value) {
             (Kind::Mapping(shape) | Kind::MappingOrOff(shape), Value::Mapping(_)) => {
-                Some(Map::new(node, join(&self.spot.path, key), shape))
+                Some(Map::new(node, self.at(key).path, shape))
             }
             _ => None,
         }
@@ -208,7 +239,12 @@ impl<'n> Map<'n> {
     /// The value of a key as it stands in the file.
     pub fn node(&self, key: &str) -> Option<&'n Node> {
         debug_assert!(self.field(key).is_some(), "{key} is not in the tables");
-        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        let below = self.below.iter().flat_map(|below| below.entries);
+        let entry = self
+            .entries
+            .iter()
+            .chain(below)
+            .find(|entry| entry.key == key)?;
         Some(&entry.value)
     }
 
@@ -217,7 +253,7 @@ impl<'n> Map<'n> {
             Some(Value::List(items)) => items.as_slice(),
             _ => &[],
         };
-        let path = join(&self.spot.path, key);
+        let path = self.at(key).path;
         items.iter().enumerate().map(move |(index, node)| {
             let path = format!("{path}[{index}]");
             (Spot { at: node.at, path }, node)

@@ -93,6 +93,9 @@ fn secret_changes(old: &Snapshot, new: &Snapshot, found: &mut Vec<String>) {
     if let (Some(before), Some(after)) = (&old.admin.token, &new.admin.token) {
         push_if_changed(before, after, "admin.token", found);
     }
+    if old.clients.names().eq(new.clients.names()) && !old.clients.is_same(&new.clients) {
+        found.push("client_keys: secret".to_owned());
+    }
     for provider in &new.providers {
         let before = old.providers.iter().find(|old| old.name == provider.name);
         for key in &provider.keys {

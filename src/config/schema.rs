@@ -21,6 +21,8 @@ pub(super) enum Given {
     Required,
     /// Exactly one of all; and the values are secret, so that no message repeats what is found here.
     OneSecret,
+    /// Exactly one of all.
+    One,
 }
 
 /// One key.
@@ -117,6 +119,12 @@ pub(super) enum Text {
     Adapter,
     /// The name of an environment variable.
     Variable,
+    /// The name of a request header.
+    Header,
+    /// `client_key`, or `header:` and the name of a request header.
+    HashOn,
+    /// A date, or a date and time with its offset (RFC 3339).
+    Date,
     /// Anything that is not empty.
     Any,
 }
@@ -140,6 +148,10 @@ impl Shape {
     pub fn expected(&self) -> String {
         match self.given {
             Given::OneSecret => "{ env: VARIABLE }, { file: FILE } or { literal: TEXT }".to_owned(),
+            Given::One => {
+                let keys: Vec<&str> = self.fields.iter().map(|field| field.key).collect();
+                format!("a mapping with one of these keys: {}", keys.join(", "))
+            }
             Given::Required => {
                 let keys: Vec<&str> = self.fields.iter().map(|field| field.key).collect();
                 format!("a mapping of these keys: {}", keys.join(", "))
@@ -193,6 +205,9 @@ impl Text {
             Text::File => "a file name",
             Text::Adapter => "the name of an adapter",
             Text::Variable => "the name of an environment variable",
+            Text::Header => "the name of a request header, such as x-tenant",
+            Text::HashOn => "client_key, or header: and a name, such as header:x-tenant",
+            Text::Date => "a date such as 2027-01-31, or 2027-01-31T12:00:00Z",
             Text::Any => "text",
         }
     }

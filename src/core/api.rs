@@ -209,6 +209,11 @@ impl ApiSet {
         ApiSet(self.0 | other.0)
     }
 
+    /// Whether no format is in the set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// Whether the format is in the set.
     pub const fn contains(self, api: Api) -> bool {
         self.0 & api.bit() != 0

@@ -335,9 +335,11 @@ pub fn deserves_retry(report: &AttemptReport) -> bool {
     is_answer && curable && listed
 }
 
-/// A candidate-scoped failure that is no throttle deserves another try on the same key (R-K2).
+/// A candidate-scoped failure that is no throttle deserves another try on the same key (R-K2). So does an address that was not reached:
+/// another connection may get through, and only then it is ruled out for other candidates.
 pub fn deserves_same_target(report: &AttemptReport) -> bool {
-    if report.scope != Scope::Candidate || report.class.is_pushback() {
+    let unreached = report.outcome == Outcome::NotDelivered && report.scope == Scope::Endpoint;
+    if (report.scope != Scope::Candidate && !unreached) || report.class.is_pushback() {
         return false;
     }
     match report.outcome {

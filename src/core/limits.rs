@@ -32,6 +32,14 @@ pub const PEEK_TIME_MAX: Duration = Duration::from_millis(750);
 pub const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// Time spent on that.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long an answer is read on after its client has left, for its usage. Most of what is left of a generation comes within it; a
+/// longer one is worth more unfinished.
+pub const READ_ON_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of that: some ten thousand events, far more than ten seconds of one generation.
+pub const READ_ON_BYTES_MAX: usize = 1 << 20;
+/// Answers of the process that are read on at once. Each is a connection and a generation that nobody waits for; when clients leave
+/// in crowds, stopping the generations is worth more than their counts.
+pub const READ_ON_MAX: usize = 64;
 /// How long a key that its provider does not accept is set aside. A minute: a rotated key is often only slow to be known everywhere.
 pub const KEY_REFUSED_ASIDE: Duration = Duration::from_secs(60);
 /// How long one operation that tries a target again keeps the others from it. A second: by then most answers have begun, and one that has
@@ -52,6 +60,18 @@ pub const RETRY_BUDGET_PERCENT: u64 = 20;
 pub const RETRY_BUDGET_SECONDS: u64 = 10;
 /// Extra sends that every second brings besides: a route with little traffic may retry each of its operations (C23).
 pub const RETRY_BUDGET_FLOOR_PER_SECOND: u64 = 10;
+/// Candidates of one operation. With `global_key` a target can stand in several places, and the tried set is a bit set of this width.
+pub const CANDIDATES_MAX: usize = 64;
+/// Rules of one configuration. Those that match a request are a bit set of this width.
+pub const RULES_MAX: usize = 64;
+/// How long a client is kept at the candidate of its last good answer. Prompt caches of the large providers live for five minutes.
+pub const AFFINITY_TIME: Duration = Duration::from_secs(300);
+/// Clients that are remembered so: 2.5 MiB when all shards are in use. Above it the oldest of the same set is forgotten, which costs a cold cache.
+pub const AFFINITY_ENTRIES_MAX: usize = 65_536;
+/// Parts of the table that are locked apart: more than the cores of most machines, so that two operations rarely meet.
+pub const AFFINITY_SHARDS: usize = 64;
+/// Entries that one client may stand in: enough that the oldest is rarely a fresh one, few enough to be looked through at once.
+pub const AFFINITY_WAYS: usize = 8;
 /// Sends that a configuration may allow one operation.
 pub const SENDS_MAX: u32 = 256;
 /// Operations kept for the admin page.
@@ -64,3 +84,7 @@ const _: () = assert!(PUSHBACK_DEFAULT.as_millis() < WAIT_MAX.as_millis());
 const _: () = assert!(SENDS_MAX as usize >= TARGETS_PER_ROUTE_MAX * ROUNDS_MAX as usize);
 const _: () = assert!(TARGETS_PER_ROUTE_MAX <= u64::BITS as usize);
 const _: () = assert!(KEYS_PER_PROVIDER_MAX <= u64::BITS as usize);
+const _: () =
+    assert!(CANDIDATES_MAX <= u64::BITS as usize && CANDIDATES_MAX >= TARGETS_PER_ROUTE_MAX);
+const _: () = assert!(RULES_MAX <= u64::BITS as usize);
+const _: () = assert!(AFFINITY_ENTRIES_MAX.is_multiple_of(AFFINITY_SHARDS * AFFINITY_WAYS));

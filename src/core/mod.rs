@@ -17,3 +17,4 @@ pub mod precedence;
 pub mod settlement;
 pub mod suppression;
 pub mod time;
+pub mod usage;

@@ -55,7 +55,7 @@ pub enum Scope {
     Candidate,
     /// Every candidate with the same key.
     Credential,
-    /// Every candidate at the same target.
+    /// Every candidate at the same target; of a connection that failed, every one at the same address.
     Endpoint,
     /// Every candidate of the provider.
     Provider,

@@ -167,7 +167,12 @@ impl Executor {
 
     /// The same when every candidate is set aside for its failures.
     fn failing_headers(&self, now: MonoTime, cause: &Cause<'_>) -> ThrottleHeaders {
-        let keys = (0..self.plan.reach()).flat_map(|candidate| self.pool(candidate));
+        let keys = (0..self.plan.reach()).flat_map(|candidate| {
+            self.plan
+                .keys(candidate)
+                .iter()
+                .filter_map(move |key| self.key(candidate, *key))
+        });
         let earliest = keys.filter_map(|key| key.cooldown.failing_after(now)).min();
         ThrottleHeaders {
             retry_after: earliest.unwrap_or(now).since(now),

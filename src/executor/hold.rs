@@ -56,6 +56,8 @@ pub(super) enum PassedOver {
     Aside(AsideReason),
     /// Its provider does not answer its health checks, and another target's does.
     Unhealthy,
+    /// What failed before in this operation reaches as far as this.
+    Dropped,
     /// Another operation tries it first; its turn comes after the others.
     Probed,
     /// The target's own limits are used up.
@@ -116,9 +118,12 @@ impl Executor {
         key: usize,
         now: MonoTime,
     ) -> Option<PassedOver> {
-        let pooled = self.pool(candidate).get(key)?;
+        let pooled = self.key(candidate, key)?;
         if let Some((reason, _)) = pooled.aside.remaining_after(now) {
             return Some(PassedOver::Aside(reason));
+        }
+        if self.is_dropped(candidate, key) {
+            return Some(PassedOver::Dropped);
         }
         if self.key_not_before(candidate, key, now).is_some() {
             return Some(PassedOver::Cooling);

@@ -16,6 +16,7 @@ use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
+use crate::policy::load::InFlight;
 
 /// One operation. Feed it events; obey what it returns.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ impl Executor {
             draining: false,
             waited: std::time::Duration::ZERO,
             not_before: Vec::new(),
+            dropped: Vec::new(),
             retries: Vec::new(),
             keys_refused: false,
             slow: false,
@@ -202,7 +204,9 @@ impl Executor {
             Pick::Limited => return self.stop(Stop::LocalLimit, now, chance, notes, None),
             Pick::Nothing => return self.round_over(now, chance, notes, None),
         };
-        if let Some((from, reason)) = from {
+        if let Some((from, reason)) = from
+            && from != begin.target
+        {
             let to = begin.target;
             notes.push(Note::Failover { from, to, reason });
         }
@@ -231,6 +235,7 @@ impl Executor {
             seen,
             watchdog: None,
             hold,
+            in_flight: None,
         });
         Next::Begin(begin)
     }
@@ -285,9 +290,16 @@ impl Executor {
         }
         self.lasting.sends += 1;
         open.sent = true;
+        open.in_flight = self.enter(&open.begin);
         notes.push(Note::SendDispatched(open.begin));
         self.phase = Phase::Sending(open);
         Next::Send
+    }
+
+    /// Counts the send at its target, where load is balanced.
+    fn enter(&self, begin: &Begin) -> Option<InFlight> {
+        let (_, target) = self.plan.target(begin.candidate)?;
+        Some(target.load.as_ref()?.enter())
     }
 
     fn forbids_send(&self, open: &OpenSend, now: MonoTime) -> Option<Stop> {
@@ -363,6 +375,7 @@ impl Executor {
         };
         if matches!(end, StreamEnd::UpstreamBroke | StreamEnd::UpstreamTimedOut) {
             report.outcome = Outcome::Partial;
+            self.unpin(&open.begin, &report);
         }
         notes.push(open.settle(Some(report), Decision::Accept, state));
         notes.push(Note::OperationSettled(

@@ -33,6 +33,7 @@ mod outcome;
 pub mod plan;
 mod provider_retry;
 mod round;
+mod scopes;
 mod state;
 pub mod watchdog;
 

@@ -8,6 +8,7 @@ use crate::core::outcome::AttemptReport;
 use crate::core::settlement::State;
 use crate::core::time::MonoTime;
 use crate::policy::cooldown::Seen;
+use crate::policy::load::InFlight;
 
 /// An attempt between the moment it is owned and its settlement. It has one owner and ends in [`OpenSend::settle`].
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct OpenSend {
     pub(super) watchdog: Option<Watchdog>,
     /// What it holds of what operations share.
     pub(super) hold: Hold,
+    /// Its share of the target's load, from the dispatch point to the settlement.
+    pub(super) in_flight: Option<InFlight>,
 }
 
 impl OpenSend {

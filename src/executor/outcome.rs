@@ -51,6 +51,8 @@ impl Executor {
         let slow_after = self.plan.route.routing.fail_within;
         self.lasting.slow = slow_after.is_some_and(|limit| now.since(open.began) > limit);
         self.learn(&open, &report, now);
+        self.drop_wider(&begin, &report);
+        self.unpin(&begin, &report);
         let succeeded = report.outcome == Outcome::Succeeded;
         if !succeeded {
             // Its place comes free before another is asked for: the target may have one alone.
@@ -67,7 +69,7 @@ impl Executor {
         };
         let decision = self.decide(&begin, &report, &mut ways, now, notes);
         if decision == Decision::Accept {
-            return self.accept(open, report, notes);
+            return self.accept(open, report, now, notes);
         }
         self.pass.object(objection(&report));
         if decision == Decision::NextKey {
@@ -97,7 +99,7 @@ impl Executor {
             .target(begin.candidate)
             .is_some_and(|(_, t)| t.retry.is_some());
         let sticks = first && !(own_retries && deserves_retry(report));
-        let left = begin.retry_index + 1 < self.plan.route.routing.sticky_tries;
+        let left = begin.retry_index + 1 < self.plan.sticky_tries;
         // Asked for only where it can be used: a place held in vain is one that another operation lacks.
         if !sticks || !left || !deserves_same_target(report) {
             return None;
@@ -236,7 +238,7 @@ impl Executor {
         now: MonoTime,
     ) -> Facts<'a> {
         let routing = &self.plan.route.routing;
-        let tries = routing.sticky_tries;
+        let tries = self.plan.sticky_tries;
         Facts {
             report,
             round: self.pass.round,
@@ -262,10 +264,20 @@ impl Executor {
         }
     }
 
-    fn accept(&mut self, mut open: OpenSend, report: AttemptReport, notes: &mut Vec<Note>) -> Next {
-        let found = self.plan.target(open.begin.candidate);
-        if let Some(key) = found.and_then(|(_, target)| target.keys.get(open.begin.key)) {
+    fn accept(
+        &mut self,
+        mut open: OpenSend,
+        report: AttemptReport,
+        now: MonoTime,
+        notes: &mut Vec<Note>,
+    ) -> Next {
+        if let Some((_, target)) = self.plan.target(open.begin.candidate)
+            && let Some(key) = target.keys.get(open.begin.key)
+        {
             key.cooldown.end(open.seen);
+            if let Some(pin) = &self.plan.pin {
+                pin.keep(target, key, now);
+            }
         }
         open.hold.end_probe();
         if std::mem::take(&mut self.lasting.second_round_open) {
@@ -319,6 +331,7 @@ impl Executor {
         } else {
             begin.key..begin.key + 1
         };
+        let position = begin.target;
         let cooldown_max = self.plan.route.routing.cooldown_max;
         if let Some(delay) = report.pushback
             && !cooldown_max.is_zero()
@@ -329,7 +342,7 @@ impl Executor {
         }
         let until = now.after(report.pushback.unwrap_or(PUSHBACK_DEFAULT));
         for key in keys {
-            self.learn_not_before(begin.candidate, key, until);
+            self.learn_not_before(position, key, until);
         }
     }
 }

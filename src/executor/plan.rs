@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::time::MonoTime;
+use crate::policy::ordering::{Candidates, Pin};
 use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
 
@@ -12,8 +13,12 @@ use crate::policy::routing::Mode;
 pub struct Plan {
     /// The route, as the operation's snapshot has it.
     pub route: Arc<Route>,
-    /// Positions of the route's targets that can serve this request, in order.
-    pub candidates: Vec<usize>,
+    /// Who can serve this request, in order.
+    pub candidates: Candidates,
+    /// Total tries of the first of them on its key (R-K1), at least 1.
+    pub sticky_tries: u32,
+    /// Where a good answer is remembered, if that is wanted.
+    pub pin: Option<Pin>,
     /// Why the operation may not change target, if so (R-S7).
     pub binding: Option<&'static str>,
     /// Whether the client said that this request is its own retry.
@@ -33,7 +38,7 @@ pub struct Plan {
 impl Plan {
     /// The target of a candidate.
     pub fn target(&self, candidate: usize) -> Option<(usize, &Target)> {
-        let position = *self.candidates.get(candidate)?;
+        let position = self.candidates.get(candidate)?.target;
         Some((position, self.route.targets.get(position)?))
     }
 
@@ -47,6 +52,16 @@ impl Plan {
     pub fn failover_is_over(&self, now: MonoTime) -> bool {
         let within = self.route.routing.failover_within;
         within.is_some_and(|within| now > self.began.after(within))
+    }
+
+    /// The keys that the operation may use at the candidate, in order. A bound one has the first alone: its state belongs to an account,
+    /// and another key may be another account's (R-F8).
+    pub fn keys(&self, candidate: usize) -> &[usize] {
+        let keys = self.candidates.get(candidate).map_or(&[][..], |c| &c.keys);
+        match (self.binding, keys) {
+            (Some(_), [first, ..]) => std::slice::from_ref(first),
+            _ => keys,
+        }
     }
 
     /// How many candidates the operation may move over: all, or the first alone (R-F6, R-F8).

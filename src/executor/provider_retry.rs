@@ -43,7 +43,7 @@ impl Executor {
         if !deserves_retry(report) {
             return None;
         }
-        let so_far = self.count_failure(begin.candidate, now);
+        let so_far = self.count_failure(begin.target, now);
         if so_far.noted || self.sends_left() == 0 {
             return None;
         }
@@ -64,18 +64,18 @@ impl Executor {
         Some((pause, permit))
     }
 
-    fn count_failure(&mut self, candidate: usize, now: MonoTime) -> ProviderRetries {
+    fn count_failure(&mut self, target: usize, now: MonoTime) -> ProviderRetries {
         let known = self
             .lasting
             .retries
             .iter_mut()
-            .find(|known| known.candidate == candidate);
+            .find(|known| known.target == target);
         if let Some(known) = known {
             known.failures += 1;
             return *known;
         }
         let first = ProviderRetries {
-            candidate,
+            target,
             failures: 1,
             first_failure: now,
             noted: false,
@@ -84,11 +84,10 @@ impl Executor {
         first
     }
 
-    /// Notes once that a candidate's own retries are used up (R-P7).
+    /// Notes once that a target's own retries are used up (R-P7).
     pub(super) fn note_retries_exhausted(&mut self, begin: &Begin, notes: &mut Vec<Note>) {
         let mut known = self.lasting.retries.iter_mut();
-        if let Some(known) = known.find(|known| known.candidate == begin.candidate && !known.noted)
-        {
+        if let Some(known) = known.find(|known| known.target == begin.target && !known.noted) {
             known.noted = true;
             notes.push(Note::RetriesExhausted(*begin));
         }

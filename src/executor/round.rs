@@ -65,7 +65,7 @@ impl Executor {
     pub(super) fn next_free(&self, now: MonoTime) -> Ahead {
         for manners in [Manners::Yield, Manners::Push] {
             for candidate in (0..self.plan.reach()).filter(|at| !self.is_tried(*at)) {
-                for key in 0..self.pool(candidate).len() {
+                for key in self.plan.keys(candidate).iter().copied() {
                     match self.claim(candidate, key, manners, now) {
                         Ok(hold) => {
                             return Ahead::Free(Chosen {
@@ -133,11 +133,12 @@ impl Executor {
     /// One key that only cools is enough to wait for; a candidate that has come free in this moment cools no less.
     fn why_passed_over(&self, candidate: usize, manners: Manners, now: MonoTime) -> PassedOver {
         let state = |key| self.key_state(candidate, key, now);
-        let mut keys = 0..self.pool(candidate).len();
+        let mut keys = self.plan.keys(candidate).iter().copied();
+        let first = keys.clone().next();
         let fit = keys.clone().find(|key| state(*key).is_none());
         if let Some(key) = fit {
-            let pooled = self.pool(candidate).get(key);
-            let probed = pooled.is_some_and(|key| key.cooldown.is_probed(now));
+            let known = self.key(candidate, key);
+            let probed = known.is_some_and(|key| key.cooldown.is_probed(now));
             return if probed && manners == Manners::Yield {
                 PassedOver::Probed
             } else if self.local_limit(candidate, now).is_some() {
@@ -149,7 +150,7 @@ impl Executor {
         if keys.any(|key| state(key) == Some(PassedOver::Cooling)) {
             return PassedOver::Cooling;
         }
-        state(0).unwrap_or(PassedOver::Cooling)
+        first.and_then(state).unwrap_or(PassedOver::Cooling)
     }
 
     /// A remembered cooldown counts as a certified rejection (R-S5), and so does what the operator's own limits keep from a target; a key
@@ -170,12 +171,14 @@ impl Executor {
                 self.lasting.keys_refused = true;
                 self.pass.object(Some(Suppression::AuthConfig));
             }
+            // The failure itself has objected.
+            PassedOver::Dropped => {}
         }
     }
 
     /// The next key of the current candidate's pool that may be used now and was not tried, with what it needs.
     pub(super) fn next_key(&self, candidate: usize, now: MonoTime) -> Option<(usize, Hold)> {
-        let mut keys = 0..self.pool(candidate).len();
+        let mut keys = self.plan.keys(candidate).iter().copied();
         keys.find_map(|key| {
             if self.pass.keys_tried & (1 << key) != 0 {
                 return None;
@@ -191,17 +194,9 @@ impl Executor {
         self.begin(from.candidate, from.target, key, 0)
     }
 
-    /// The keys that the operation may use at the candidate. A bound one has the first alone: its state belongs to an account, and
-    /// another key may be another account's (R-F8).
-    pub(super) fn pool(&self, candidate: usize) -> &[TargetKey] {
-        let keys = match self.plan.target(candidate) {
-            Some((_, target)) => target.keys.as_slice(),
-            None => &[],
-        };
-        match (self.plan.binding, keys) {
-            (Some(_), [first, ..]) => std::slice::from_ref(first),
-            _ => keys,
-        }
+    /// A key of the candidate's target.
+    pub(super) fn key(&self, candidate: usize, key: usize) -> Option<&TargetKey> {
+        self.plan.target(candidate)?.1.keys.get(key)
     }
 
     pub(super) fn begin(
@@ -236,27 +231,29 @@ impl Executor {
         let own = self
             .learned(candidate, key)
             .filter(|instant| *instant > now);
-        let shared = self.pool(candidate).get(key)?.cooldown.remaining_after(now);
+        let shared = self.key(candidate, key)?.cooldown.remaining_after(now);
         own.max(shared)
     }
 
-    /// What this operation has learned of the key, passed or not.
+    /// What this operation has learned of the key, passed or not. A target may stand in several places, and is the same in all.
     fn learned(&self, candidate: usize, key: usize) -> Option<MonoTime> {
+        let (target, _) = self.plan.target(candidate)?;
         let known = self.lasting.not_before.iter();
         known
-            .filter(|(c, k, _)| (*c, *k) == (candidate, key))
+            .filter(|(t, k, _)| (*t, *k) == (target, key))
             .map(|(_, _, instant)| *instant)
             .max()
     }
 
-    pub(super) fn learn_not_before(&mut self, candidate: usize, key: usize, until: MonoTime) {
-        self.lasting.not_before.push((candidate, key, until));
+    pub(super) fn learn_not_before(&mut self, target: usize, key: usize, until: MonoTime) {
+        self.lasting.not_before.push((target, key, until));
     }
 
     /// The earliest instant at which the candidate may be sent to on some key: `now` when one is free, `None` when nothing is known of any.
     pub(super) fn known_not_before(&self, candidate: usize, now: MonoTime) -> Option<MonoTime> {
-        let instants = (0..self.pool(candidate).len()).filter_map(|key| {
-            let aside = self.pool(candidate).get(key)?.aside.remaining_after(now);
+        let keys = self.plan.keys(candidate).iter().copied();
+        let instants = keys.filter_map(|key| {
+            let aside = self.key(candidate, key)?.aside.remaining_after(now);
             match (aside, self.key_not_before(candidate, key, now)) {
                 (Some((AsideReason::Quota, until)), cooling) => {
                     Some(cooling.map_or(until, |c| c.max(until)))

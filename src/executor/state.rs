@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::effect::{Begin, OperationSettled};
 use super::open_send::OpenSend;
+use super::scopes::Dropped;
 use super::watchdog::Reached;
 use crate::core::commitment::Commitment;
 use crate::core::decision::{Decision, Round};
@@ -92,9 +93,11 @@ pub(super) struct Lasting {
     pub draining: bool,
     /// Time slept.
     pub waited: Duration,
-    /// Not-before instants that this operation learned, by candidate and key; only extended (R-S12).
+    /// Not-before instants that this operation learned, by target and key; only extended (R-S12).
     pub not_before: Vec<(usize, usize, MonoTime)>,
-    /// The providers' own retries so far, by candidate. They outlive rounds: one counter over everything (R-P2).
+    /// What failures have ruled out beyond the candidate that failed (R-K2).
+    pub dropped: Vec<Dropped>,
+    /// The providers' own retries so far, by target. They outlive rounds: one counter over everything (R-P2).
     pub retries: Vec<ProviderRetries>,
     /// Whether a candidate was passed over because every key of it is set aside as not accepted.
     pub keys_refused: bool,
@@ -127,10 +130,10 @@ impl Lasting {
     }
 }
 
-/// The provider's own retries of one candidate.
+/// The provider's own retries of one target.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProviderRetries {
-    pub candidate: usize,
+    pub target: usize,
     /// Tries that failed, the first included.
     pub failures: u32,
     /// When the first of them failed.

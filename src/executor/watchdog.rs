@@ -38,14 +38,15 @@ pub enum Reached {
 impl Reached {
     /// The report of an attempt that got no further in time.
     pub const fn timed_out(self) -> AttemptReport {
-        let (outcome, class) = match self {
-            Reached::NothingSent => (Outcome::NotDelivered, Class::Transport),
-            Reached::Sent => (Outcome::Ambiguous, Class::Timeout),
+        // Without a connection in time, nobody else at the address would get one either.
+        let (outcome, class, scope) = match self {
+            Reached::NothingSent => (Outcome::NotDelivered, Class::Transport, Scope::Endpoint),
+            Reached::Sent => (Outcome::Ambiguous, Class::Timeout, Scope::Candidate),
         };
         AttemptReport {
             outcome,
             class,
-            scope: Scope::Candidate,
+            scope,
             carrier: Carrier::None,
             status: None,
             pushback: None,

@@ -13,7 +13,7 @@ use crate::policy::snapshot::Snapshot;
 use crate::providers::client_headers;
 use crate::providers::envelope::GatewayError;
 use crate::providers::inbound::GeminiVerb;
-use crate::providers::planning::{self, Wish};
+use crate::providers::planning;
 use crate::providers::scan::{self, Scan};
 
 /// A header of the client.
@@ -34,6 +34,16 @@ impl Header {
             return Err("a header is written `name: value`".to_owned());
         }
         Ok(Header { name, value })
+    }
+
+    /// Its name in lower case.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its value.
+    pub fn value(&self) -> &str {
+        &self.value
     }
 }
 
@@ -62,17 +72,6 @@ pub struct Asked {
     pub caller_retry: bool,
     /// How long the client waits, if it says so.
     pub client_timeout: Option<Duration>,
-}
-
-impl Asked {
-    /// What of it decides who can serve it.
-    pub const fn wish(&self) -> Wish {
-        Wish {
-            api: self.api,
-            verb: self.verb,
-            stream: self.stream,
-        }
-    }
 }
 
 /// How the API format was chosen.

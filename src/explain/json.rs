@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::budgets::millis;
 use super::moves::{Follows, Move};
 use super::places::{Candidate, Excluded};
-use super::{Asked, Budgets, Explanation, SecondRound, WorstCase};
+use super::{Asked, Budgets, Explanation, Mode, Policy, SecondRound, WorstCase};
 use crate::policy::provider::Ownership;
 use crate::policy::route::ModelPattern;
 
@@ -23,6 +23,7 @@ pub fn to_json(explanation: &Explanation) -> Value {
             },
             "pattern": explanation.pattern.text(),
         },
+        "policy": policy(&explanation.policy),
         "candidates": candidates.map(|(index, entry)| candidate(index + 1, entry)).collect::<Value>(),
         "excluded": explanation.excluded.iter().map(excluded).collect::<Value>(),
         "budgets": budgets(&explanation.budgets),
@@ -49,10 +50,26 @@ fn request(asked: &Asked) -> Value {
     })
 }
 
+fn policy(policy: &Policy) -> Value {
+    let modes = policy.modes.iter().map(|mode| {
+        let Mode { key, value, origin } = mode;
+        let told = json!({ "value": value, "from": origin.text() });
+        ((*key).to_owned(), told)
+    });
+    json!({
+        "profile": *policy.profile,
+        "modes": Value::Object(modes.collect()),
+        "rules": policy.rules.iter().map(|name| &**name).collect::<Vec<_>>(),
+        "client_key": policy.client_key.as_deref(),
+    })
+}
+
 fn candidate(place: usize, entry: &Candidate) -> Value {
     json!({
         "place": place,
         "reason": entry.reason,
+        "arranged": entry.place.why.label(),
+        "priority": entry.place.priority,
         "tried": entry.is_tried.label(),
         "target": *entry.target,
         "provider": *entry.provider,
@@ -64,6 +81,9 @@ fn candidate(place: usize, entry: &Candidate) -> Value {
         "path": entry.path,
         "key": entry.keys.first().map(|key| &**key),
         "keys": entry.keys.iter().map(|key| &**key).collect::<Vec<_>>(),
+        "keys_left_out": entry.keys_left_out.iter().map(|(key, why)| {
+            json!({ "key": **key, "reason": why.label() })
+        }).collect::<Value>(),
         "identity": entry.identity,
         "ownership": match entry.ownership {
             Ownership::External => "external",
@@ -90,7 +110,7 @@ fn excluded(entry: &Excluded) -> Value {
     json!({
         "target": *entry.target,
         "provider": *entry.provider,
-        "reason": entry.label(),
+        "reason": entry.reason.label(),
         "why": entry.reason.sentence(),
         "speaks": entry.speaks,
     })

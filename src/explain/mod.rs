@@ -1,6 +1,6 @@
 //! The plan for a request that is not sent: `rondo explain`.
 //!
-//! Not here: decisions. Who can serve a request is asked of [`planning`], what follows a failure of
+//! Not here: decisions. Who is tried in which order is asked of [`ordering`](crate::policy::ordering), what follows a failure of
 //! [`decide`](crate::core::decision::decide), budgets are read from the compiled route. Invariants: nothing is sent and no clock is read;
 //! keys appear by name, never by their secret; what depends on the moment, like targets that cool, is told as a condition.
 
@@ -9,13 +9,15 @@ mod budgets;
 mod json;
 mod moves;
 mod places;
+mod policy;
 mod rounds;
 mod text;
 
 use std::sync::Arc;
 
 use crate::core::api::Api;
-use crate::policy::route::ModelPattern;
+use crate::core::time::WallTime;
+use crate::policy::route::{ModelPattern, Route};
 use crate::policy::snapshot::Snapshot;
 use crate::providers::inbound::is_model_name;
 use crate::providers::planning;
@@ -25,6 +27,7 @@ pub use budgets::{Budgets, WorstCase};
 pub use json::to_json;
 pub use moves::{Failure, Follows, Move};
 pub use places::{Candidate, Excluded};
+pub use policy::{Mode, Policy};
 pub use rounds::{Objection, Possible, SecondRound};
 pub use text::to_text;
 
@@ -46,6 +49,8 @@ pub struct Request<'a> {
     pub stream: bool,
     /// Headers of the client.
     pub headers: &'a [Header],
+    /// The time for which keys expire.
+    pub wall: WallTime,
 }
 
 /// Everything that is known about such a request before it is sent.
@@ -57,7 +62,9 @@ pub struct Explanation {
     pub route: Arc<str>,
     /// The public name or prefix that led to it.
     pub pattern: ModelPattern,
-    /// Targets that can serve it, in order.
+    /// What orders its candidates.
+    pub policy: Policy,
+    /// Places in which targets that can serve it stand, in order.
     pub candidates: Vec<Candidate>,
     /// Targets that cannot.
     pub excluded: Vec<Excluded>,
@@ -123,14 +130,19 @@ pub fn explain(snapshot: &Snapshot, request: &Request<'_>) -> Result<Explanation
         .is_socket()
         .then(|| planning::for_handshake(route));
     let route = of_handshake.as_ref().unwrap_or(route);
-    let verdicts = planning::judge(snapshot, route, asked.wish());
-    let (candidates, excluded) = places::places(snapshot, route, &asked, &verdicts);
+    let found = policy::order(snapshot, route, &asked, request);
+    let mut effective = Route::clone(route);
+    effective.routing.sticky_tries = found.ordered.sticky_tries;
+    let (candidates, excluded) = places::places(snapshot, route, &asked, &found);
+    let policy = policy::told(route, &found);
+    let route = &effective;
     let reach = places::reach(route, &asked, candidates.len());
     let second_round = rounds::second_round(route, &asked, &candidates, reach);
     let budgets = budgets::budgets(route, &asked);
     let worst_case = budgets::worst_case(route, &budgets, &candidates, reach, &second_round);
     Ok(Explanation {
         route: Arc::clone(&route.name),
+        policy,
         pattern: pattern(&route.models, model),
         moves: moves::moves(&route.routing, reach),
         ends: moves::ends(&route.routing, &budgets, &asked),

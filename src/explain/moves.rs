@@ -327,8 +327,7 @@ pub(super) fn ends(routing: &Routing, budgets: &Budgets, asked: &Asked) -> Vec<S
     ends.push(match routing.on_client_disconnect {
         OnDisconnect::Abort => "the client leaves: the upstream is closed at once".to_owned(),
         OnDisconnect::Drain => {
-            "the client leaves: before an answer at once, else it is read on within a bound"
-                .to_owned()
+            "the client leaves: the answer is read on within a bound, for its usage".to_owned()
         }
     });
     ends.push("the gateway drains: no second send is begun".to_owned());

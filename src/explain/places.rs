@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::ask::Asked;
 use crate::core::api::Api;
+use crate::policy::ordering::{self, Exclusion, InFull, KeyExclusion, Place, Why};
 use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
 use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
+use crate::policy::scheduling::{HashOn, PriorityMode, Scheduling};
 use crate::policy::snapshot::Snapshot;
 use crate::providers::inbound::Version;
-
-use crate::providers::planning::Exclusion;
 use crate::providers::registry;
 use crate::providers::request_style::{PathParts, RequestStyle, target_path};
 use crate::providers::rules::Proof;
@@ -37,6 +37,10 @@ pub struct Candidate {
     pub identity: Option<String>,
     /// Names of the keys that may be used, in order; the secrets are never here.
     pub keys: Vec<Arc<str>>,
+    /// Names of the keys that may not, and why.
+    pub keys_left_out: Vec<(Arc<str>, KeyExclusion)>,
+    /// What arranged it, and by which priority it was sorted.
+    pub place: Place,
     /// Who owns retries.
     pub ownership: Ownership,
     /// The gateway's own retries at this provider.
@@ -88,18 +92,6 @@ pub struct Excluded {
     pub speaks: Vec<&'static str>,
 }
 
-impl Excluded {
-    /// The value in JSON.
-    pub const fn label(&self) -> &'static str {
-        match self.reason {
-            Exclusion::ApiFormat => "api_format",
-            Exclusion::PrimaryOnly => "primary_only",
-            Exclusion::OtherTokenizer => "other_tokenizer",
-            Exclusion::StreamFormat => "stream_format",
-        }
-    }
-}
-
 /// How many candidates the operation may move over; the executor's plan has the same rule.
 pub(super) fn reach(route: &Route, asked: &Asked, candidates: usize) -> usize {
     let alone = asked.binding.is_some() || route.routing.mode == Mode::PrimaryOnly;
@@ -111,27 +103,68 @@ pub(super) fn places(
     snapshot: &Snapshot,
     route: &Route,
     asked: &Asked,
-    verdicts: &[Result<(), Exclusion>],
+    found: &InFull<'_>,
 ) -> (Vec<Candidate>, Vec<Excluded>) {
-    let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
-    for (position, (target, verdict)) in route.targets.iter().zip(verdicts).enumerate() {
-        let Some(provider) = snapshot.provider(target.provider) else {
+    let turns = Turns {
+        route,
+        asked,
+        scheduling: &found.applied.scheduling,
+        by_format: found
+            .excluded
+            .iter()
+            .all(|(_, why)| *why == Exclusion::ApiFormat),
+        is_plain: found
+            .ordered
+            .candidates
+            .iter()
+            .all(|c| c.place.priority == 0),
+    };
+    let mut candidates = Vec::new();
+    for (place, entry) in found.ordered.candidates.iter().enumerate() {
+        let Some((target, provider)) = target_of(snapshot, route, entry.target) else {
             continue;
         };
-        match verdict {
-            Ok(()) => {
-                let place = candidates.len();
-                candidates.push(candidate(route, asked, target, provider, (position, place)));
-            }
-            Err(reason) => excluded.push(Excluded {
-                target: Arc::clone(&target.name),
-                provider: Arc::clone(&provider.name),
-                reason: *reason,
-                speaks: provider.speaks.iter().map(|api| api.label()).collect(),
-            }),
-        }
+        let key_names = |keys: &[usize]| -> Vec<Arc<str>> {
+            let keys = keys.iter().filter_map(|key| provider.keys.get(*key));
+            keys.map(|key| Arc::clone(&key.name)).collect()
+        };
+        let left_out = found.keys_excluded.iter();
+        let left_out = left_out.filter(|(of, _, _)| *of == entry.target);
+        let left_out = left_out.filter_map(|(_, key, why)| {
+            let key = provider.keys.get(*key)?;
+            Some((Arc::clone(&key.name), *why))
+        });
+        // An operation that is bound to state stays with the first key.
+        let reachable = match asked.binding {
+            Some(_) => entry.keys.get(..1).unwrap_or_default(),
+            None => &entry.keys,
+        };
+        candidates.push(Candidate {
+            keys: key_names(reachable),
+            keys_left_out: left_out.collect(),
+            place: entry.place,
+            ..turns.candidate(target, provider, (place, entry))
+        });
     }
-    (candidates, excluded)
+    let excluded = found.excluded.iter().filter_map(|(position, reason)| {
+        let (target, provider) = target_of(snapshot, route, *position)?;
+        Some(Excluded {
+            target: Arc::clone(&target.name),
+            provider: Arc::clone(&provider.name),
+            reason: *reason,
+            speaks: provider.speaks.iter().map(|api| api.label()).collect(),
+        })
+    });
+    (candidates, excluded.collect())
+}
+
+fn target_of<'s>(
+    snapshot: &'s Snapshot,
+    route: &'s Route,
+    position: usize,
+) -> Option<(&'s Target, &'s Provider)> {
+    let target = route.targets.get(position)?;
+    Some((target, snapshot.provider(target.provider)?))
 }
 
 /// Tries of a target in one round beside sticky ones: by its provider's own retries, and one more for each further key of the pool.
@@ -142,69 +175,137 @@ pub(super) fn own_tries(retry: Option<RetryRules>, keys: usize) -> u32 {
         .saturating_add(further)
 }
 
-fn candidate(
-    route: &Route,
-    asked: &Asked,
-    target: &Target,
-    provider: &Provider,
-    (position, place): (usize, usize),
-) -> Candidate {
-    let model = target.model.as_deref().unwrap_or(&asked.model);
-    let query = asked
-        .verb
-        .is_some_and(|verb| verb.streams())
-        .then_some("alt=sse");
-    let version = if asked.api == Api::Gemini {
-        Version::V1beta
-    } else {
-        Version::V1
-    };
-    let style = registry::find(provider.adapter).map_or(RequestStyle::Native, |a| a.style);
-    let parts = PathParts {
-        api: asked.api,
-        verb: asked.verb,
-        version,
-        base_path: &provider.base.path,
-        model,
-        stream: asked.stream,
-        query,
-    };
-    let path = target_path(style, &provider.azure, &parts);
-    let scheme = if provider.base.tls { "https" } else { "http" };
-    let (is_tried, reason) = turn(route, asked, position, place);
-    let extra = if place == 0 {
-        route.routing.sticky_tries.saturating_sub(1)
-    } else {
-        0
-    };
-    // An operation that is bound to state stays with the first key.
-    let reachable = match asked.binding {
-        Some(_) => 1,
-        None => provider.keys.len(),
-    };
-    let keys = provider.keys.iter().take(reachable);
-    let keys: Vec<_> = keys.map(|key| Arc::clone(&key.name)).collect();
-    let own = own_tries(provider.retry, keys.len());
-    Candidate {
-        target: Arc::clone(&target.name),
-        provider: Arc::clone(&provider.name),
-        adapter: provider.adapter,
-        model: model.to_owned(),
-        model_is_clients: target.model.is_none(),
-        base: provider
-            .mock
-            .is_none()
-            .then(|| format!("{scheme}://{}", provider.base.authority)),
-        path,
-        identity: provider.identity.phrase(),
-        keys,
-        ownership: provider.ownership,
-        retry: provider.retry,
-        certified: certified(asked, provider),
-        timeouts: provider.timeouts,
-        tries: own.saturating_add(extra),
-        is_tried,
-        reason,
+/// What every place of a route is told from.
+struct Turns<'a> {
+    route: &'a Route,
+    asked: &'a Asked,
+    scheduling: &'a Scheduling,
+    /// Whether nothing but the API format leaves targets out.
+    by_format: bool,
+    /// Whether no priority was set anywhere.
+    is_plain: bool,
+}
+
+impl Turns<'_> {
+    fn candidate(
+        &self,
+        target: &Target,
+        provider: &Provider,
+        (place, entry): (usize, &ordering::Candidate),
+    ) -> Candidate {
+        let (route, asked) = (self.route, self.asked);
+        let model = target.model.as_deref().unwrap_or(&asked.model);
+        let query = asked
+            .verb
+            .is_some_and(|verb| verb.streams())
+            .then_some("alt=sse");
+        let version = if asked.api == Api::Gemini {
+            Version::V1beta
+        } else {
+            Version::V1
+        };
+        let style = registry::find(provider.adapter).map_or(RequestStyle::Native, |a| a.style);
+        let parts = PathParts {
+            api: asked.api,
+            verb: asked.verb,
+            version,
+            base_path: &provider.base.path,
+            model,
+            stream: asked.stream,
+            query,
+        };
+        let path = target_path(style, &provider.azure, &parts);
+        let scheme = if provider.base.tls { "https" } else { "http" };
+        let (is_tried, reason) = self.turn(place, entry);
+        let extra = if place == 0 {
+            route.routing.sticky_tries.saturating_sub(1)
+        } else {
+            0
+        };
+        let reachable = match asked.binding {
+            Some(_) => 1,
+            None => entry.keys.len(),
+        };
+        let own = own_tries(provider.retry, reachable);
+        Candidate {
+            target: Arc::clone(&target.name),
+            provider: Arc::clone(&provider.name),
+            adapter: provider.adapter,
+            model: model.to_owned(),
+            model_is_clients: target.model.is_none(),
+            base: provider
+                .mock
+                .is_none()
+                .then(|| format!("{scheme}://{}", provider.base.authority)),
+            path,
+            identity: provider.identity.phrase(),
+            keys: Vec::new(),
+            keys_left_out: Vec::new(),
+            place: entry.place,
+            ownership: provider.ownership,
+            retry: provider.retry,
+            certified: certified(asked, provider),
+            timeouts: provider.timeouts,
+            tries: own.saturating_add(extra),
+            is_tried,
+            reason,
+        }
+    }
+
+    /// Whether a candidate is tried, and why it stands in its place.
+    fn turn(&self, place: usize, entry: &ordering::Candidate) -> (Tried, String) {
+        let (asked, routing) = (self.asked, &self.route.routing);
+        let order = self.order(place, entry);
+        if let Some(binding) = asked.binding {
+            return match place {
+                0 => (
+                    Tried::InTurn,
+                    format!("{order}; the only one, the request is bound to it ({binding})"),
+                ),
+                _ => (
+                    Tried::Never,
+                    format!("never tried: the request is bound to the first ({binding})"),
+                ),
+            };
+        }
+        let tried = u32::try_from(place).is_ok_and(|place| place < routing.attempts_max);
+        if place == 0 || tried {
+            return (Tried::InTurn, order);
+        }
+        let limit = routing.attempts_max;
+        let reason = format!("beyond max_target_attempts {limit}: only if an earlier target cools");
+        (Tried::WhenOthersCool, reason)
+    }
+
+    /// What put the candidate there.
+    fn order(&self, place: usize, entry: &ordering::Candidate) -> String {
+        let (position, priority) = (entry.target, entry.place.priority);
+        let of_what = match self.scheduling.priority_mode {
+            PriorityMode::Provider => "priority",
+            PriorityMode::GlobalKey => "key priority",
+        };
+        let by_priority = match self.is_plain {
+            true => String::new(),
+            false => format!(", {of_what} {priority}"),
+        };
+        match entry.place.why {
+            Why::Configured if !self.is_plain => format!("{of_what} {priority}"),
+            Why::Configured if place == 0 && position == 0 => {
+                "first target of the route".to_owned()
+            }
+            Why::Configured if place == 0 && self.by_format => {
+                format!("first target that speaks {}", self.asked.api)
+            }
+            Why::Configured if place == 0 => "first target that may serve it".to_owned(),
+            Why::Configured => format!("next in the configured order ({})", position + 1),
+            Why::Balanced => format!("one draw by weight and load{by_priority}"),
+            Why::Hashed => {
+                let on = self.scheduling.hash_on.as_ref().map(HashOn::text);
+                let on = on.unwrap_or_default();
+                format!("by consistent hashing of {on}{by_priority}")
+            }
+            Why::Affinity => "gave the same client's last good answer".to_owned(),
+        }
     }
 }
 
@@ -222,34 +323,4 @@ fn certified(asked: &Asked, provider: &Provider) -> Vec<u16> {
     let proving = proving.flat_map(|rule| rule.statuses);
     let statuses: BTreeSet<u16> = proving.chain(&provider.trust_status).copied().collect();
     statuses.into_iter().collect()
-}
-
-/// Whether a candidate is tried, and why it stands in its place.
-fn turn(route: &Route, asked: &Asked, position: usize, place: usize) -> (Tried, String) {
-    let routing = &route.routing;
-    if place == 0 {
-        let order = match position {
-            0 => "first target of the route".to_owned(),
-            _ => format!("first target that speaks {}", asked.api),
-        };
-        let alone = match asked.binding {
-            Some(binding) => format!("; the only one, the request is bound to it ({binding})"),
-            None => String::new(),
-        };
-        return (Tried::InTurn, order + &alone);
-    }
-    if let Some(binding) = asked.binding {
-        let reason = format!("never tried: the request is bound to the first ({binding})");
-        return (Tried::Never, reason);
-    }
-    let tried = u32::try_from(place).is_ok_and(|place| place < routing.attempts_max);
-    if tried {
-        return (
-            Tried::InTurn,
-            format!("next in the configured order ({})", position + 1),
-        );
-    }
-    let limit = routing.attempts_max;
-    let reason = format!("beyond max_target_attempts {limit}: only if an earlier target cools");
-    (Tried::WhenOthersCool, reason)
 }

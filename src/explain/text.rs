@@ -6,8 +6,9 @@ use super::budgets::span;
 use super::moves::{Follows, Move};
 use super::places::{Candidate, Excluded, Tried};
 use super::rounds::{Possible, SecondRound};
-use super::{Asked, Budgets, Explanation, WorstCase};
+use super::{Asked, Budgets, Explanation, Mode, Policy, WorstCase};
 use crate::core::decision::Stop;
+use crate::policy::ordering::Exclusion;
 use crate::policy::provider::Ownership;
 use crate::policy::route::ModelPattern;
 
@@ -21,12 +22,17 @@ pub fn to_text(explanation: &Explanation) -> String {
 
 fn write_all(out: &mut String, explanation: &Explanation) -> fmt::Result {
     head(out, explanation)?;
+    policy(out, &explanation.policy)?;
     writeln!(out, "\nCandidates, in order")?;
     if explanation.candidates.is_empty() {
-        let api = explanation.asked.api;
+        let by_format = |entry: &Excluded| entry.reason == Exclusion::ApiFormat;
+        let why = match explanation.excluded.iter().all(by_format) {
+            true => format!("no target speaks {}", explanation.asked.api),
+            false => "no target can serve it".to_owned(),
+        };
         writeln!(
             out,
-            "  none: no target speaks {api}, so the gateway answers 503 without a send"
+            "  none: {why}, so the gateway answers 503 without a send"
         )?;
     }
     for (index, entry) in explanation.candidates.iter().enumerate() {
@@ -98,6 +104,24 @@ fn request(out: &mut String, asked: &Asked) -> fmt::Result {
     Ok(())
 }
 
+fn policy(out: &mut String, policy: &Policy) -> fmt::Result {
+    writeln!(out, "\nOrder     by the profile {}", policy.profile)?;
+    for mode in &policy.modes {
+        let Mode { key, value, origin } = mode;
+        writeln!(out, "  {key:<30}{value:<20}({})", origin.text())?;
+    }
+    if let Some(name) = &policy.client_key {
+        writeln!(out, "  {:<30}{name}", "client key")?;
+    }
+    match policy.rules.as_slice() {
+        [] => writeln!(out, "  {:<30}none", "rules that match"),
+        rules => {
+            let names: Vec<&str> = rules.iter().map(|name| &**name).collect();
+            writeln!(out, "  {:<30}{}", "rules that match", names.join(", "))
+        }
+    }
+}
+
 fn candidate(out: &mut String, place: usize, entry: &Candidate) -> fmt::Result {
     let clients = if entry.model_is_clients {
         ", the client's"
@@ -129,6 +153,9 @@ fn candidate(out: &mut String, place: usize, entry: &Candidate) -> fmt::Result {
                 "     keys      {keys}: the next one when one is throttled or refused"
             )?;
         }
+    }
+    for (key, why) in &entry.keys_left_out {
+        writeln!(out, "     left out  {key}: {}", why.sentence())?;
     }
     let owner = match (entry.ownership, &entry.retry) {
         (Ownership::External, _) => "the caller's".to_owned(),
@@ -176,7 +203,7 @@ fn excluded(out: &mut String, entry: &Excluded) -> fmt::Result {
         entry.provider,
         entry.reason.sentence()
     )?;
-    if entry.label() == "api_format" {
+    if entry.reason == Exclusion::ApiFormat {
         // Three of the longest labels fill a line.
         for (index, labels) in entry.speaks.chunks(3).enumerate() {
             let says = if index == 0 { "it speaks" } else { "         " };

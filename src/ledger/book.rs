@@ -17,6 +17,7 @@ use super::open::{AttemptFacts, Ending, OpenOperation, Opening};
 use super::outbox::Outbox;
 use super::ring::Ring;
 use super::store::{LateUsage, Piece};
+use crate::core::time::WallTime;
 use crate::executor::effect::Note;
 
 /// Parts of the book that are locked apart, so that the data plane's threads seldom meet. A power of two.
@@ -29,7 +30,7 @@ const OPEN_PER_SHARD_MAX: usize = 32_768;
 const FRESH_PER_SHARD_MAX: usize = 2 * OPEN_PER_SHARD_MAX;
 
 /// Names an operation in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key(usize);
 
 impl Key {
@@ -165,8 +166,10 @@ impl Book {
         Some(record)
     }
 
-    /// Usage that came after the end of its operation.
+    /// Usage that came after the end of its operation. Where the record is still in the ring, a new one takes its place.
     pub fn amend(&self, usage: LateUsage) {
+        self.ring
+            .replace(usage.sequence, |record| usage.applied(record));
         if let Some(outbox) = &self.outbox {
             outbox.push(Piece::Usage(usage));
         }
@@ -191,14 +194,16 @@ impl Book {
         self.outbox.as_ref().map_or(0, Outbox::len)
     }
 
-    /// At most `limit` records that fit, newest first: those in flight, then those that ended.
+    /// At most `limit` records that fit, newest first, in the order of stores: by start, then by id.
     pub fn recent(&self, limit: usize, fits: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
         let mut records = self.open_now(limit, &fits);
-        records.extend(self.ring.recent(limit, &fits));
+        // The ring is in the order of ends, so all of it is looked at.
+        records.extend(self.ring.recent(usize::MAX, &fits));
         // An operation that ended between the two looks is in both: the settled one stands, since it sorts first.
-        records.sort_by_key(|record| {
-            let pending = record.operation.finished_at.is_none();
-            (std::cmp::Reverse(record.sequence), pending)
+        records.sort_by(|one, other| {
+            let pending = |record: &Record| record.operation.finished_at.is_none();
+            let newest = place(other).cmp(&place(one));
+            newest.then_with(|| pending(one).cmp(&pending(other)))
         });
         records.dedup_by_key(|record| record.sequence);
         records.truncate(limit);
@@ -207,19 +212,22 @@ impl Book {
 
     /// The newest open records. Two passes, so that only `limit` records are copied and no lock is held for long.
     fn open_now(&self, limit: usize, fits: &impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
-        let mut found: Vec<(u64, Key)> = Vec::new();
+        let mut found: Vec<(WallTime, Arc<str>, u64, Key)> = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
             let records = shard.open.iter();
             let records = records.map(|(key, slot)| (slot.open.record(), *key));
             let fitting = records.filter(|(record, _)| fits(record));
-            found.extend(fitting.map(|(record, key)| (record.sequence, key)));
+            found.extend(fitting.map(|(record, key)| {
+                let (started_at, id, sequence) = place(record);
+                (started_at, Arc::clone(id), sequence, key)
+            }));
         }
-        found.sort_unstable_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
+        found.sort_unstable_by(|one, other| other.cmp(one));
         found
             .into_iter()
             .take(limit)
-            .filter_map(|(sequence, key)| {
+            .filter_map(|(_, _, sequence, key)| {
                 let shard = self.shard(key)?;
                 let record = shard.open.get(&key)?.open.record();
                 (record.sequence == sequence).then(|| Arc::new(record.clone()))
@@ -246,6 +254,16 @@ impl Book {
     fn shard(&self, key: Key) -> Option<MutexGuard<'_, Part>> {
         self.shards.get(key.shard()).map(lock)
     }
+}
+
+/// Where a record stands in the list. The number tells operations apart that share an `x-request-id` and the moment of their start.
+fn place(record: &Record) -> (WallTime, &Arc<str>, u64) {
+    let operation = &record.operation;
+    (
+        operation.started_at,
+        &operation.operation_id,
+        record.sequence,
+    )
 }
 
 fn lock(shard: &Shard) -> MutexGuard<'_, Part> {

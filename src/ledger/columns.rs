@@ -111,6 +111,7 @@ pub const OPERATIONS: Table = Table {
         maybe("cached_tokens", Kind::Count),
         maybe("reasoning_tokens", Kind::Count),
         maybe("usage_partial", Kind::Flag),
+        maybe("profile", Kind::Text),
     ],
 };
 
@@ -225,6 +226,7 @@ pub fn operation_values(record: &Record) -> [Value<'_>; OPERATIONS.columns.len()
         cached_tokens,
         reasoning_tokens,
         usage_partial,
+        profile,
     } = &record.operation;
     [
         Value::Text(operation_id),
@@ -255,6 +257,7 @@ pub fn operation_values(record: &Record) -> [Value<'_>; OPERATIONS.columns.len()
         maybe_count(*cached_tokens),
         maybe_count(*reasoning_tokens),
         usage_partial.map_or(Value::Null, Value::Flag),
+        Value::Text(profile),
     ]
 }
 

@@ -7,6 +7,7 @@ use crate::core::class::Class;
 use crate::core::decision::{Decision, Round};
 use crate::core::settlement::State;
 use crate::core::time::{MonoTime, WallTime};
+use crate::core::usage::Usage;
 
 /// One moment on both clocks, as the shell stamped it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub struct OperationEntry {
     pub error_class: Option<Class>,
     /// Why it ended so; empty for a plain success and while it is pending.
     pub reason: &'static str,
-    /// The client's own key, by name; `None` until clients have keys.
+    /// The client's own key, by name; `None` for one that is not configured.
     pub client_key: Option<Arc<str>>,
     /// When the request header was complete.
     pub started_at: WallTime,
@@ -92,16 +93,30 @@ pub struct OperationEntry {
     pub request_capture: Capture,
     /// How much of the response body was passed on.
     pub response_capture: Capture,
-    /// Usage: prompt tokens.
+    /// Usage: the whole prompt, cached reads and cache writes included.
     pub prompt_tokens: Option<u64>,
-    /// Usage: completion tokens.
+    /// Usage: the whole output, reasoning included.
     pub completion_tokens: Option<u64>,
-    /// Usage: prompt tokens that the provider had cached.
+    /// Usage: the part of the prompt that the provider had cached.
     pub cached_tokens: Option<u64>,
-    /// Usage: completion tokens spent on reasoning.
+    /// Usage: the part of the output that was reasoning.
     pub reasoning_tokens: Option<u64>,
-    /// Whether the usage is what was seen before a cancel; `None` without usage.
+    /// Whether the usage is what was seen of an answer that was not read to its end; `None` without usage.
     pub usage_partial: Option<bool>,
+    /// The profile of its route.
+    pub profile: Arc<str>,
+}
+
+impl OperationEntry {
+    /// Writes the usage columns, all of them.
+    pub fn set_usage(&mut self, usage: Option<Usage>) {
+        let counts = usage.unwrap_or_default();
+        self.prompt_tokens = counts.prompt_tokens;
+        self.completion_tokens = counts.completion_tokens;
+        self.cached_tokens = counts.cached_tokens;
+        self.reasoning_tokens = counts.reasoning_tokens;
+        self.usage_partial = usage.map(|usage| usage.partial);
+    }
 }
 
 /// A row of `attempts`. Its key is (`operation_id`, `attempt_no`).

@@ -20,3 +20,4 @@ pub use entry::{AttemptEntry, Moment, OperationEntry, Record};
 pub use open::{AttemptFacts, Ending, OpenOperation, Opening};
 pub use outbox::Outbox;
 pub use ring::Ring;
+pub use store::LateUsage;

@@ -10,6 +10,7 @@ use crate::core::decision::{Decision, Stop};
 use crate::core::outcome::{AttemptReport, Outcome};
 use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
+use crate::core::usage::Usage;
 use crate::executor::effect::{AttemptSettled, Begin, Note};
 use crate::policy::route::Route;
 use crate::policy::snapshot::Snapshot;
@@ -32,6 +33,8 @@ pub struct Opening {
     pub api: Api,
     /// The model name that the client gave.
     pub public_model: Arc<str>,
+    /// The configured name of the client's key.
+    pub client_key: Option<Arc<str>>,
     /// Whether the client asked for a stream.
     pub stream: bool,
     /// When the request header was complete.
@@ -74,6 +77,8 @@ pub struct Ending {
     pub ended: Moment,
     /// Bytes of the response body that were written.
     pub response_bytes: u64,
+    /// What the answer said that it cost.
+    pub usage: Option<Usage>,
 }
 
 /// A pending record. It has one owner and ends in [`OpenOperation::end`], which takes it by value: twice is impossible.
@@ -107,7 +112,7 @@ impl OpenOperation {
             http_status: None,
             error_class: None,
             reason: "",
-            client_key: None,
+            client_key: opening.client_key.clone(),
             started_at: opening.started.wall,
             first_byte_at: None,
             finished_at: None,
@@ -125,6 +130,7 @@ impl OpenOperation {
             cached_tokens: None,
             reasoning_tokens: None,
             usage_partial: None,
+            profile: Arc::clone(&opening.route.policy.profile),
         };
         let record = Record {
             sequence,
@@ -300,6 +306,7 @@ impl OpenOperation {
         operation.rounds = ending.rounds;
         operation.response_bytes = ending.response_bytes;
         operation.response_capture = response_capture(ending, &self.record.attempts);
+        operation.set_usage(ending.usage);
         self.record
     }
 

@@ -44,6 +44,18 @@ impl Ring {
         drop(surplus);
     }
 
+    /// Puts what `made` gives in the place of the record with this number, if it is still here.
+    pub fn replace(&self, sequence: u64, made: impl FnOnce(&Record) -> Option<Record>) {
+        let mut records = self.lock();
+        let mut found = records.iter_mut();
+        let Some(place) = found.find(|record| record.sequence == sequence) else {
+            return;
+        };
+        if let Some(record) = made(place) {
+            *place = Arc::new(record);
+        }
+    }
+
     /// All records, newest first.
     pub fn all(&self) -> Vec<Arc<Record>> {
         self.lock().iter().cloned().collect()

@@ -11,6 +11,7 @@ use super::columns::{StoredRecord, Value};
 use super::entry::Record;
 use crate::core::settlement::State;
 use crate::core::time::WallTime;
+use crate::core::usage::Usage;
 
 /// One thing to write. All of it is written in one transaction, with the pieces handed over together.
 #[derive(Debug, Clone)]
@@ -220,6 +221,22 @@ pub trait Reader: Send + Sync {
 }
 
 impl LateUsage {
+    /// The record with this usage instead of what is missing or partial in it; `None` if its usage is final.
+    pub fn applied(&self, record: &Record) -> Option<Record> {
+        if record.operation.usage_partial == Some(false) {
+            return None;
+        }
+        let mut record = record.clone();
+        record.operation.set_usage(Some(Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            cached_tokens: self.cached_tokens,
+            reasoning_tokens: self.reasoning_tokens,
+            partial: self.partial,
+        }));
+        Some(record)
+    }
+
     /// The values of the five usage columns, in the order in which [`super::columns::OPERATIONS`] has them.
     pub fn values(&self) -> [Value<'static>; 5] {
         let count = |number: Option<u64>| {

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use super::health::Health;
 use super::identity::Identity;
+use super::route::ModelPattern;
 use super::secret::Secret;
-use crate::core::api::ApiSet;
+use crate::core::api::{Api, ApiSet};
+use crate::core::time::WallTime;
 
 /// A configured provider.
 #[derive(Debug, Clone)]
@@ -17,6 +19,8 @@ pub struct Provider {
     pub adapter: &'static str,
     /// API formats it speaks natively; copied from the adapter when the snapshot is compiled.
     pub speaks: ApiSet,
+    /// Those of them in which its streams come as the client's format has them.
+    pub streams: ApiSet,
     /// Where it is.
     pub base: BaseUrl,
     /// What Azure OpenAI has and others have not; unused for those.
@@ -131,4 +135,42 @@ pub struct Key {
     pub name: Arc<str>,
     /// The credential.
     pub secret: Secret,
+    /// When and before which others it is used.
+    pub rules: Arc<KeyRules>,
+}
+
+/// What a configuration says of a key beside its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRules {
+    /// Where it stands among others; lower goes first.
+    pub priority: u32,
+    /// The same for single API formats.
+    pub priority_by_api: Vec<(Api, u32)>,
+    /// Its share among keys of equal priority when load is balanced; at least 1.
+    pub weight: u32,
+    /// Upstream models that it may be used for; empty for all.
+    pub models: Vec<ModelPattern>,
+    /// From when on it is not used.
+    pub expires: Option<WallTime>,
+}
+
+impl KeyRules {
+    /// Its priority for a format: that of the format, else the general one.
+    pub fn priority_for(&self, api: Api) -> u32 {
+        let mut by_api = self.priority_by_api.iter();
+        let of_format = by_api.find(|(of, _)| *of == api);
+        of_format.map_or(self.priority, |(_, priority)| *priority)
+    }
+}
+
+impl Default for KeyRules {
+    fn default() -> KeyRules {
+        KeyRules {
+            priority: 0,
+            priority_by_api: Vec::new(),
+            weight: 1,
+            models: Vec::new(),
+            expires: None,
+        }
+    }
 }

@@ -7,9 +7,12 @@ use super::admission::Waiters;
 use super::cooldown::{Cooldown, KeyAside};
 use super::health::Health;
 use super::limits::TargetLimits;
-use super::provider::{Ownership, RetryRules};
+use super::load::Load;
+use super::ordering::Candidates;
+use super::provider::{KeyRules, Ownership, RetryRules};
 use super::retry_budget::RetryBudget;
 use super::routing::Routing;
+use super::scheduling::RoutePolicy;
 
 /// One route of the snapshot.
 #[derive(Debug, Clone)]
@@ -28,6 +31,10 @@ pub struct Route {
     pub waiters: Arc<Waiters>,
     /// Its extra sends. Shared with the snapshots before and after.
     pub retry_budget: Arc<RetryBudget>,
+    /// What decides who is tried in which order.
+    pub policy: RoutePolicy,
+    /// The order for each API format, in the order of `Api::ALL`, where every request meets the same; empty where it does not.
+    pub prepared: Vec<Option<Candidates>>,
 }
 
 /// `gpt-4o` or `gpt-4o-mini*`.
@@ -45,6 +52,22 @@ impl ModelPattern {
         match self {
             ModelPattern::Exact(name) => name.to_string(),
             ModelPattern::Prefix(prefix) => format!("{prefix}*"),
+        }
+    }
+
+    /// Whether a model name fits.
+    pub fn matches(&self, model: &str) -> bool {
+        match self {
+            ModelPattern::Exact(name) => **name == *model,
+            ModelPattern::Prefix(prefix) => model.starts_with(&**prefix),
+        }
+    }
+
+    /// The pattern of a text.
+    pub fn of(text: &str) -> ModelPattern {
+        match text.strip_suffix('*') {
+            Some(prefix) => ModelPattern::Prefix(prefix.into()),
+            None => ModelPattern::Exact(text.into()),
         }
     }
 }
@@ -68,6 +91,16 @@ pub struct Target {
     pub health: Option<Arc<Health>>,
     /// The account of its local limits, when it has any. Shared with the snapshots before and after as long as they are the same.
     pub limits: Option<Arc<TargetLimits>>,
+    /// Where it stands among the route's targets; lower goes first, equals stand in configured order.
+    pub priority: u32,
+    /// Its share among targets of equal priority; at least 1.
+    pub weight: u32,
+    /// The same number wherever and whenever the target is configured under this name at this provider.
+    pub id: u64,
+    /// Position of the first provider with the same address: what cannot be reached there cannot be reached here.
+    pub endpoint: usize,
+    /// Its sends in flight, where some route balances load. Shared by every route that has the same provider and model.
+    pub load: Option<Arc<Load>>,
 }
 
 /// One key of a target's pool, with what is known of it.
@@ -79,15 +112,21 @@ pub struct TargetKey {
     pub cooldown: Arc<Cooldown>,
     /// Whether the key is set aside for every model. Shared by every target of the provider, and kept across reloads.
     pub aside: Arc<KeyAside>,
+    /// When and before which others it is used.
+    pub rules: Arc<KeyRules>,
+    /// The same number wherever and whenever the provider has a key of this name.
+    pub id: u64,
 }
 
 impl TargetKey {
     /// A key of which nothing is known.
     pub fn fresh(name: Option<Arc<str>>) -> TargetKey {
         TargetKey {
+            id: super::hash::stable(&[name.as_deref().unwrap_or_default().as_bytes()]),
             name,
             cooldown: Arc::default(),
             aside: Arc::default(),
+            rules: Arc::default(),
         }
     }
 }

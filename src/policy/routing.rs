@@ -26,7 +26,7 @@ pub struct Routing {
     pub failover_within: Option<Duration>,
     /// Total tries of the first candidate on its key (R-K1), at least 1.
     pub sticky_tries: u32,
-    /// What happens upstream when the client leaves a committed answer.
+    /// What happens upstream when the client leaves.
     pub on_client_disconnect: OnDisconnect,
     /// Longest time that a certified delay sets a candidate aside for other operations; zero turns it off.
     pub cooldown_max: Duration,

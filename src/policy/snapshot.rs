@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::affinity::Affinity;
+use super::clients::ClientKeys;
 use super::provider::Provider;
 use super::route::{ModelPattern, Route};
 
@@ -26,6 +28,10 @@ pub struct Snapshot {
     pub ledger: LedgerSettings,
     /// Built once from `routes`.
     pub models: ModelIndex,
+    /// Whose answers were good. Shared with the snapshots before and after.
+    pub affinity: Arc<Affinity>,
+    /// Which clients are known, and whether others are refused.
+    pub clients: ClientKeys,
 }
 
 impl Snapshot {

@@ -1,4 +1,4 @@
-//! What a client says about itself in headers: how long it waits, whether it retries, how it names the request.
+//! What a client says about itself in headers: who it is, how long it waits, whether it retries, how it names the request.
 //!
 //! Not here: headers that are passed on (`outbound_headers`). A header that does not parse counts as absent.
 
@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Characters of a request id that is kept.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Bytes of a client's credential that is looked at; longer ones are nobody's key.
+const CREDENTIAL_BYTES_MAX: usize = 4096;
 /// Digits of a duration that are read; longer ones are longer than any deadline.
 const DURATION_BYTES_MAX: usize = 18;
 
@@ -27,6 +29,27 @@ pub fn caller_retry<'h>(get: impl Fn(&str) -> Option<&'h [u8]>) -> bool {
         let text = text.trim_ascii();
         text.iter().all(u8::is_ascii_digit) && text.iter().any(|digit| *digit != b'0')
     })
+}
+
+/// What the client shows as its own credential, in the forms that client libraries use. None of it goes upstream.
+pub fn credentials<'h>(
+    get: impl Fn(&str) -> Option<&'h [u8]>,
+    query: Option<&'h str>,
+) -> impl Iterator<Item = &'h [u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let bearer = get("authorization").and_then(|value| {
+        let (scheme, token) = value.split_at_checked(SCHEME.len())?;
+        scheme
+            .eq_ignore_ascii_case(SCHEME)
+            .then(|| token.trim_ascii())
+    });
+    let named = ["x-api-key", "api-key", "x-goog-api-key"].map(get);
+    let pairs = query.into_iter().flat_map(|query| query.split('&'));
+    let in_query = pairs.filter_map(|pair| Some(pair.strip_prefix("key=")?.as_bytes()));
+    let in_headers = std::iter::once(bearer).chain(named).flatten();
+    in_headers
+        .chain(in_query)
+        .filter(|text| (1..=CREDENTIAL_BYTES_MAX).contains(&text.len()))
 }
 
 /// The client's request id if it is fit for logs, records and headers.

@@ -37,8 +37,12 @@ pub enum GatewayCode {
     RequestTimeout,
     /// The gateway holds as many bytes as it may (`server.max_buffered_bytes`).
     Overloaded,
+    /// The client shows none of the keys that this gateway asks for.
+    ClientKeyRequired,
     /// No target of the route could be tried.
     NoCandidate,
+    /// Routing rules leave no target for the request.
+    RoutingRestricted,
     /// The gateway is stopping.
     ShuttingDown,
     /// No key of the gateway was accepted by its provider.
@@ -65,7 +69,7 @@ pub enum GatewayCode {
 
 impl GatewayCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [GatewayCode; 22] = [
+    pub const ALL: [GatewayCode; 24] = [
         GatewayCode::ModelNotFound,
         GatewayCode::PathNotFound,
         GatewayCode::MethodNotAllowed,
@@ -76,7 +80,9 @@ impl GatewayCode {
         GatewayCode::ModelMissing,
         GatewayCode::RequestTimeout,
         GatewayCode::Overloaded,
+        GatewayCode::ClientKeyRequired,
         GatewayCode::NoCandidate,
+        GatewayCode::RoutingRestricted,
         GatewayCode::ShuttingDown,
         GatewayCode::UpstreamCredentialsExhausted,
         GatewayCode::UpstreamUnreachable,
@@ -134,6 +140,16 @@ impl GatewayCode {
                 "overloaded",
                 503,
                 "the gateway holds as many requests as it may",
+            ),
+            GatewayCode::ClientKeyRequired => (
+                "client_key_required",
+                401,
+                "this gateway asks for a key of its own, and the request shows none that it knows",
+            ),
+            GatewayCode::RoutingRestricted => (
+                "routing_restricted",
+                503,
+                "a routing rule leaves no target for this request",
             ),
             GatewayCode::NoCandidate => ("no_candidate", 503, "no target can be tried now"),
             GatewayCode::ShuttingDown => ("shutting_down", 503, "the gateway is stopping"),
@@ -337,6 +353,7 @@ fn openai_type(code: GatewayCode) -> &'static str {
 
 fn anthropic_type(code: GatewayCode) -> &'static str {
     match code.status() {
+        401 => "authentication_error",
         404 => "not_found_error",
         413 => "request_too_large",
         429 => "rate_limit_error",
@@ -348,6 +365,7 @@ fn anthropic_type(code: GatewayCode) -> &'static str {
 
 fn bedrock_type(code: GatewayCode) -> &'static str {
     match code.status() {
+        401 => "AccessDeniedException",
         404 => "ResourceNotFoundException",
         429 => "ThrottlingException",
         408 | 504 => "ModelTimeoutException",
@@ -359,6 +377,7 @@ fn bedrock_type(code: GatewayCode) -> &'static str {
 
 fn gemini_status(code: GatewayCode) -> &'static str {
     match code.status() {
+        401 => "UNAUTHENTICATED",
         404 => "NOT_FOUND",
         429 => "RESOURCE_EXHAUSTED",
         500 => "INTERNAL",

@@ -27,7 +27,7 @@ mod scan_rules;
 mod scan_token;
 pub mod signing;
 pub mod sigv4;
-mod timestamp;
+pub(crate) mod timestamp;
 pub mod token;
 
 // Answers.
@@ -51,6 +51,10 @@ pub mod registry;
 pub mod rules;
 pub mod sse;
 pub mod stream;
+pub mod usage;
+mod usage_counts;
+mod usage_paths;
+mod usage_walk;
 
 // Vendors.
 pub mod anthropic;

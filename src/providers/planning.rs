@@ -1,6 +1,6 @@
-//! What is decided about an operation before it begins: who can serve it, and whether it may move.
+//! What is read off a request before it is an operation: whether it may move, who owns its retries.
 //!
-//! Not here: the order of tries and everything that depends on answers. The data plane and `rondo explain` both ask here.
+//! Not here: who is tried in which order (`policy::ordering`), and what depends on answers. The data plane and `rondo explain` both ask.
 
 use super::binding::{self, Binding};
 use super::inbound::GeminiVerb;
@@ -8,83 +8,15 @@ use super::outbound_headers::GUARDRAIL_HEADER;
 use super::registry;
 use super::request_style::can_stream;
 use super::scan::Scan;
-use crate::core::api::{Api, Family};
+use crate::core::api::{Api, ApiSet, Family};
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::{Route, Target};
-use crate::policy::routing::Mode;
 use crate::policy::snapshot::Snapshot;
 
-/// Why a target of the route is no candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exclusion {
-    /// Its provider does not speak the client's API format.
-    ApiFormat,
-    /// The route's mode is `primary_only`.
-    PrimaryOnly,
-    /// Another provider would count tokens differently.
-    OtherTokenizer,
-    /// Its provider's streams come in another format than the client's.
-    StreamFormat,
-}
-
-/// What of a request decides who can serve it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
-    /// The API format.
-    pub api: Api,
-    /// What a Gemini path asks for.
-    pub verb: Option<GeminiVerb>,
-    /// Whether the answer is to be a stream.
-    pub stream: bool,
-}
-
-impl Exclusion {
-    /// A sentence for `rondo explain`.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Exclusion::ApiFormat => "its provider does not speak the client's API format",
-            Exclusion::PrimaryOnly => "mode primary_only uses the first target alone",
-            Exclusion::OtherTokenizer => "token counts never go to another provider",
-            Exclusion::StreamFormat => {
-                "its provider streams in frames that the client's format has not"
-            }
-        }
-    }
-}
-
-/// Whether each target of the route can serve such a request, in the route's order.
-pub fn judge(snapshot: &Snapshot, route: &Route, wish: Wish) -> Vec<Result<(), Exclusion>> {
-    let Wish { api, verb, stream } = wish;
-    let counts = matches!(api, Api::AnthropicCountTokens | Api::BedrockCountTokens)
-        || verb == Some(GeminiVerb::CountTokens);
-    let mut first_provider = None;
-    let judged = route.targets.iter().enumerate().map(|(position, target)| {
-        if position > 0 && route.routing.mode == Mode::PrimaryOnly {
-            return Err(Exclusion::PrimaryOnly);
-        }
-        let provider = provider(snapshot, target).filter(|p| p.speaks.contains(api));
-        let Some(provider) = provider else {
-            return Err(Exclusion::ApiFormat);
-        };
-        if stream && !streams(provider, api) {
-            return Err(Exclusion::StreamFormat);
-        }
-        let first = *first_provider.get_or_insert(target.provider);
-        if counts && target.provider != first {
-            return Err(Exclusion::OtherTokenizer);
-        }
-        Ok(())
-    });
-    judged.collect()
-}
-
-/// Positions of the targets that can serve such a request, in order.
-pub fn candidates(snapshot: &Snapshot, route: &Route, wish: Wish) -> Vec<usize> {
-    let judged = judge(snapshot, route, wish).into_iter().enumerate();
-    judged
-        .filter(|(_, verdict)| verdict.is_ok())
-        .map(|(position, _)| position)
-        .collect()
+/// Whether the request counts tokens, which another provider would do differently.
+pub fn counts_tokens(api: Api, verb: Option<GeminiVerb>) -> bool {
+    matches!(api, Api::AnthropicCountTokens | Api::BedrockCountTokens)
+        || verb == Some(GeminiVerb::CountTokens)
 }
 
 /// The route as a handshake goes over it: a complete 5xx moves on although the route may not opt in. A refused handshake has opened no
@@ -120,8 +52,12 @@ pub fn caller_owns_retries(snapshot: &Snapshot, route: &Route) -> bool {
     })
 }
 
-fn streams(provider: &Provider, api: Api) -> bool {
-    registry::find(provider.adapter).is_none_or(|adapter| can_stream(adapter.style, api))
+/// The formats of these in which the adapter's streams come as the client's format has them.
+pub fn streamed(adapter: &str, speaks: ApiSet) -> ApiSet {
+    let streams =
+        |api: &Api| registry::find(adapter).is_none_or(|adapter| can_stream(adapter.style, *api));
+    let formats: Vec<Api> = speaks.iter().filter(streams).collect();
+    ApiSet::of(&formats)
 }
 
 fn provider<'s>(snapshot: &'s Snapshot, target: &Target) -> Option<&'s Provider> {

@@ -3,7 +3,7 @@
 //! Not here: clocks.
 
 /// Seconds since 1970 as `2026-01-31T23:59:59Z`. Years past 9999 are shown as the last second of it.
-pub(super) fn rfc3339(unix_seconds: u64) -> String {
+pub(crate) fn rfc3339(unix_seconds: u64) -> String {
     const YEAR_9999_END: u64 = 253_402_300_799;
     let seconds = unix_seconds.min(YEAR_9999_END);
     let (days, second) = (seconds / 86_400, seconds % 86_400);

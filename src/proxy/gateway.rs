@@ -21,6 +21,7 @@ use super::prepared::{NoToken, Prepared};
 use super::refuse::Refused;
 use super::upgrade;
 use super::upstream::AttemptSpec;
+use crate::core::api::{Api, ApiSet};
 use crate::core::time::MonoTime;
 use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
@@ -28,10 +29,11 @@ use crate::executor::plan::Plan;
 use crate::policy::aws::AwsIdentity;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::identity::Identity;
+use crate::policy::ordering::{self, Client, Exclusion, Facts};
 use crate::policy::provider::Provider;
 use crate::policy::route::Route;
 use crate::providers::answer::RequestTraits;
-use crate::providers::client_headers::{caller_retry, client_timeout};
+use crate::providers::client_headers::{caller_retry, client_timeout, credentials};
 use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::hosted::{self, Hosted};
 use crate::providers::inbound::Operation as Asked;
@@ -39,7 +41,7 @@ use crate::providers::outbound::{PathParts, splice};
 use crate::providers::outbound_headers::{
     HeaderError, Prepared as HeaderParts, add_own, handshake_headers, request_headers,
 };
-use crate::providers::planning::{self, Exclusion, Wish};
+use crate::providers::planning;
 use crate::providers::request_style::target_path;
 use crate::providers::scan::{self, Scan};
 use crate::providers::signing::{Unsigned, add_signature};
@@ -63,6 +65,8 @@ pub(super) struct Read<'a> {
     pub model: Box<str>,
     pub held: HeldBody,
     pub upload: Duration,
+    /// Who asks, where that was asked for.
+    pub client: Option<Client>,
 }
 
 impl Gateway {
@@ -75,8 +79,12 @@ impl Gateway {
         ctx: &mut RequestCtx,
     ) -> Result<Next, Refused> {
         let config = self.config.load_full();
+        let client = check_client(&config, session.req_header())?;
         if asked.api.is_socket() {
-            let read = upgrade::read(self, session, asked)?;
+            let read = Read {
+                client,
+                ..upgrade::read(self, session, asked)?
+            };
             return self.begin(config, read, session.req_header(), who, ctx);
         }
         // A path of Gemini or Bedrock names the model: an unknown one is refused before the body is read.
@@ -102,6 +110,7 @@ impl Gateway {
             model,
             held,
             upload,
+            client,
         };
         self.begin(config, read, session.req_header(), who, ctx)
     }
@@ -164,6 +173,7 @@ impl Gateway {
             model,
             held,
             upload,
+            client,
         } = read;
         let traits = RequestTraits {
             api: asked.api,
@@ -171,14 +181,38 @@ impl Gateway {
             side_effects: scan.side_effects,
         };
         let headers = &header.headers;
-        let wish = Wish {
-            api: asked.api,
-            verb: asked.verb,
-            stream: traits.stream,
+        let binding = planning::binding(&scan, &model, |name| headers.contains_key(name));
+        let client = match client {
+            Some(client) => client,
+            None if route.policy.asks_who() => identify(&config, header),
+            None => Client::Absent,
         };
+        let client_key = match &client {
+            Client::Known(name) => Some(Arc::clone(name)),
+            Client::Unknown(_) | Client::Absent => None,
+        };
+        let facts = Facts {
+            api: asked.api,
+            model: &model,
+            stream: traits.stream,
+            counts_tokens: planning::counts_tokens(asked.api, asked.verb),
+            is_bound: binding.is_some(),
+            client,
+            header: &|name| value(headers, name),
+            conversions: ApiSet::EMPTY,
+            now: who.started.mono,
+            wall: who.started.wall,
+        };
+        let ordered = ordering::order(&config.snapshot, &route, &facts, &mut rand::rng());
+        if ordered.candidates.is_empty() {
+            let found = ordering::in_full(&config.snapshot, &route, &facts, &mut rand::rng());
+            return Err(nobody(&route, asked.api, &found.excluded));
+        }
         let plan = Plan {
-            candidates: planning::candidates(&config.snapshot, &route, wish),
-            binding: planning::binding(&scan, &model, |name| headers.contains_key(name)),
+            candidates: ordered.candidates,
+            sticky_tries: ordered.sticky_tries,
+            pin: ordered.pin,
+            binding,
             caller_retry: caller_retry(|name| value(headers, name)),
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
             began: who.started.mono,
@@ -188,24 +222,6 @@ impl Gateway {
             route: Arc::clone(&route),
         };
         let deadline = plan.deadline;
-        if plan.candidates.is_empty() {
-            let verdicts = planning::judge(&config.snapshot, &route, wish);
-            let how = match verdicts.contains(&Err(Exclusion::StreamFormat)) {
-                true => " in streams",
-                false => "",
-            };
-            let sentence = format!(
-                "no target of route {} speaks {}{how}",
-                route.name, asked.api
-            );
-            let code = if asked.api.is_socket() {
-                GatewayCode::UpgradeRequired
-            } else {
-                GatewayCode::NoCandidate
-            };
-            let error = GatewayError::new(code, &sentence);
-            return Err(Refused::on_route(error, Arc::clone(&route.name)));
-        }
         let facts = OperationFacts {
             id: Arc::clone(&who.id),
             snapshot: Arc::clone(&config.snapshot),
@@ -213,6 +229,7 @@ impl Gateway {
             route_index,
             api: asked.api,
             public_model: Arc::from(model),
+            client_key,
             stream: traits.stream,
             started: who.started,
             request_bytes: u64::try_from(held.bytes.len()).unwrap_or(u64::MAX),
@@ -341,6 +358,57 @@ impl Gateway {
         }
         Ok(headers)
     }
+}
+
+/// Who asks, where clients have keys; whoever has none is refused where one is required, before anything is read.
+pub(super) fn check_client(
+    config: &Prepared,
+    header: &RequestHeader,
+) -> Result<Option<Client>, Refused> {
+    let clients = &config.snapshot.clients;
+    if !clients.required && !clients.has_keys() {
+        return Ok(None);
+    }
+    let client = identify(config, header);
+    match client {
+        Client::Unknown(_) | Client::Absent if clients.required => {
+            Err(Refused::unread(GatewayCode::ClientKeyRequired))
+        }
+        client => Ok(Some(client)),
+    }
+}
+
+fn identify(config: &Prepared, header: &RequestHeader) -> Client {
+    let shown = credentials(|name| value(&header.headers, name), header.uri.query());
+    config.snapshot.clients.identify(shown)
+}
+
+/// The refusal of a request that nobody can serve.
+fn nobody(route: &Route, api: Api, excluded: &[(usize, Exclusion)]) -> Refused {
+    let restricted = excluded
+        .iter()
+        .any(|(_, why)| *why == Exclusion::Restricted);
+    let error = if restricted {
+        GatewayError::plain(GatewayCode::RoutingRestricted)
+    } else if api.is_socket() {
+        let sentence = format!("no target of route {} speaks {api}", route.name);
+        GatewayError::new(GatewayCode::UpgradeRequired, &sentence)
+    } else {
+        let keys = |why: &Exclusion| matches!(why, Exclusion::NoUsableKey(_));
+        let sentence = match excluded.iter().any(|(_, why)| keys(why)) {
+            true => format!("no key may be used for this model on route {}", route.name),
+            false
+                if excluded
+                    .iter()
+                    .any(|(_, why)| *why == Exclusion::StreamFormat) =>
+            {
+                format!("no target of route {} speaks {api} in streams", route.name)
+            }
+            false => format!("no target of route {} speaks {api}", route.name),
+        };
+        GatewayError::new(GatewayCode::NoCandidate, &sentence)
+    };
+    Refused::on_route(error, Arc::clone(&route.name))
 }
 
 /// The route's deadline, shortened by the client's own timeout (R-B4).

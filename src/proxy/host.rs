@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::core::api::Api;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::time::{MonoTime, WallTime};
+use crate::core::usage::Usage;
 use crate::executor::effect::Note;
 use crate::policy::route::Route;
 use crate::policy::snapshot::Snapshot;
@@ -87,6 +88,8 @@ pub struct OperationFacts {
     pub api: Api,
     /// The model name that the client gave.
     pub public_model: Arc<str>,
+    /// The configured name of the client's key.
+    pub client_key: Option<Arc<str>>,
     /// Whether the client asked for a stream.
     pub stream: bool,
     /// When the request header was complete.
@@ -131,6 +134,8 @@ pub struct OperationEnd {
     pub overhead: Duration,
     /// Bytes of the response body written.
     pub response_bytes: u64,
+    /// What the delivered answer said that it cost, as far as it was read.
+    pub usage: Option<Usage>,
 }
 
 /// A request that was refused before an operation began: no route, too large, no capacity.
@@ -191,6 +196,43 @@ impl Exchanged {
     }
 }
 
+/// How reading on for a client that has left came to its end; the `end` label of `rondo_drains_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DrainEnd {
+    /// The answer ended and told its usage.
+    Usage,
+    /// The answer ended and told none.
+    Complete,
+    /// A bound of time or bytes came first.
+    Limit,
+    /// The upstream broke.
+    Failed,
+    /// It was not begun: too many are read on already.
+    Refused,
+}
+
+impl DrainEnd {
+    /// Every end.
+    pub const ALL: [DrainEnd; 5] = [
+        DrainEnd::Usage,
+        DrainEnd::Complete,
+        DrainEnd::Limit,
+        DrainEnd::Failed,
+        DrainEnd::Refused,
+    ];
+
+    /// The label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            DrainEnd::Usage => "usage",
+            DrainEnd::Complete => "complete",
+            DrainEnd::Limit => "limit",
+            DrainEnd::Failed => "failed",
+            DrainEnd::Refused => "refused",
+        }
+    }
+}
+
 /// Counts and records. Called on the data plane's threads: must not block.
 pub trait Observer: Send + Sync + 'static {
     /// A request header was read.
@@ -201,8 +243,14 @@ pub trait Observer: Send + Sync + 'static {
     fn operation_started(&self, facts: &OperationFacts);
     /// The executor noted something.
     fn note(&self, facts: &OperationFacts, note: &Note, extras: AttemptExtras<'_>, at: Stamp);
-    /// An operation ended; called once for each that started.
-    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd);
+    /// An operation ended; called once for each that started. Gives the number of its record, if it has one.
+    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) -> Option<u64>;
+    /// Usage of an operation that has ended, from an answer that was read on for it. Nothing else of it has changed.
+    fn usage_came(&self, facts: &OperationFacts, sequence: u64, usage: Usage);
+    /// An answer is read on although its client has left.
+    fn drain_begun(&self);
+    /// That came to its end, or was refused before it began.
+    fn drain_ended(&self, end: DrainEnd);
     /// A request was refused before it became an operation.
     fn refused(&self, refusal: &Refusal);
     /// An exchange for a provider's token or session ended.

@@ -1,4 +1,5 @@
-//! What is in flight: how many requests, for the drain, and which operations, for the end of the process.
+//! What is in flight: how many requests, and answers read on after their clients have left, for the drain; and which operations, for the
+//! end of the process.
 //!
 //! Not here: waiting. Invariant: an operation is listed from before its record is begun until it is dropped, so that a process that ends
 //! with operations in flight can settle each of them first (R-L2).

@@ -11,17 +11,20 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use tokio::sync::Semaphore;
 
 use super::host::{AttemptExtras, Clock, Observer, OperationEnd, OperationFacts, Stamp};
 use super::inflight::InFlight;
 use super::lifecycle::Lifecycle;
 use crate::core::settlement::OperationOutcome;
+use crate::core::usage::Usage;
 use crate::executor::Executor;
 use crate::executor::effect::{Next, Note, OperationSettled};
 use crate::executor::event::Event;
 use crate::executor::guard::Guard;
 use crate::executor::plan::Plan;
 use crate::executor::watchdog::{Reached, Watchdog};
+use crate::providers::usage::UsageReader;
 use crate::store::Strict;
 
 /// The status of records and metrics when the client left before an answer (R-D4).
@@ -42,6 +45,8 @@ pub struct Surroundings {
     pub inflight: InFlight,
     /// Where a send waits until its pending record is on disk; `None` when nobody asked for that.
     pub strict: Option<Arc<Strict>>,
+    /// Permits to read an answer on for a client that has left.
+    pub drains: Arc<Semaphore>,
 }
 
 /// A shared operation.
@@ -68,7 +73,20 @@ struct Inner {
     first_byte: Option<Stamp>,
     status: Option<u16>,
     response_bytes: u64,
+    /// Reads what the current answer costs; of an answer that is not delivered nothing is kept.
+    usage: Option<UsageReader>,
     end_seen: bool,
+    /// What the record says of usage, once there is a record.
+    recorded: Option<Recorded>,
+    /// Whether usage may have come between the report and the record.
+    is_late: bool,
+}
+
+/// The usage that was recorded.
+#[derive(Debug, Clone, Copy)]
+struct Recorded {
+    sequence: Option<u64>,
+    usage: Option<Usage>,
 }
 
 /// What the session learned of the current attempt.
@@ -101,7 +119,10 @@ impl OperationCell {
             first_byte: None,
             status: None,
             response_bytes: 0,
+            usage: None,
             end_seen: false,
+            recorded: None,
+            is_late: false,
         };
         let cell = Arc::new(OperationCell {
             facts,
@@ -199,6 +220,30 @@ impl OperationCell {
         inner.attempt.upstream_request_id = upstream_request_id.map(str::to_owned);
     }
 
+    /// A good answer has begun, whose cost this reader finds.
+    pub fn answer_begun(&self, usage: Option<UsageReader>) {
+        self.inner.lock().usage = usage;
+    }
+
+    /// Bytes of that answer came.
+    pub fn answer_read(&self, bytes: &[u8]) {
+        if let Some(usage) = &mut self.inner.lock().usage {
+            usage.feed(bytes);
+        }
+    }
+
+    /// That answer was read to its proper end.
+    pub fn answer_ended(&self) {
+        if let Some(usage) = &mut self.inner.lock().usage {
+            usage.finish();
+        }
+    }
+
+    /// That answer is not delivered: what it cost is not the operation's usage.
+    pub fn answer_discarded(&self) {
+        self.inner.lock().usage = None;
+    }
+
     /// The header is about to be written to the client.
     pub fn committed(&self, status: u16) {
         let at = self.around.clock.stamp();
@@ -270,17 +315,66 @@ impl OperationCell {
         let Some(settled) = guard.stand_down(executor) else {
             return;
         };
-        let end = self.end(&inner, &settled, at);
+        let end = self.end(&mut inner, &settled, at);
         drop(inner);
-        self.around.observer.operation_ended(&self.facts, &end);
+        let sequence = self.around.observer.operation_ended(&self.facts, &end);
+        let mut inner = self.inner.lock();
+        inner.recorded = Some(Recorded {
+            sequence,
+            usage: end.usage,
+        });
+        let is_late = inner.is_late;
+        drop(inner);
+        if is_late {
+            self.usage_settled();
+        }
     }
 
-    fn end(&self, inner: &Inner, settled: &OperationSettled, at: Stamp) -> OperationEnd {
+    /// Nothing more of the answer will be read: if it told more than the record says, the observer is told. Before there is a record
+    /// this waits for it.
+    pub fn usage_settled(&self) {
+        let mut inner = self.inner.lock();
+        let usage = inner.usage.as_ref().and_then(UsageReader::usage);
+        let Some(recorded) = &mut inner.recorded else {
+            inner.is_late = true;
+            return;
+        };
+        if usage == recorded.usage {
+            return;
+        }
+        recorded.usage = usage;
+        let sequence = recorded.sequence;
+        drop(inner);
+        if let (Some(sequence), Some(usage)) = (sequence, usage) {
+            let observer = &self.around.observer;
+            observer.usage_came(&self.facts, sequence, usage);
+        }
+    }
+
+    /// Whether usage of the current answer can still come.
+    pub fn reads_usage(&self) -> bool {
+        self.inner.lock().usage.is_some()
+    }
+
+    /// Whether the answer told its usage, and all of it.
+    pub fn knows_usage(&self) -> bool {
+        let inner = self.inner.lock();
+        let usage = inner.usage.as_ref().and_then(UsageReader::usage);
+        usage.is_some_and(|usage| !usage.partial)
+    }
+
+    fn end(&self, inner: &mut Inner, settled: &OperationSettled, at: Stamp) -> OperationEnd {
         let to_first_byte = inner
             .first_byte
             .unwrap_or(at)
             .mono
             .since(self.facts.started.mono);
+        if settled.outcome == OperationOutcome::Succeeded
+            && let Some(usage) = &mut inner.usage
+        {
+            // The client has it all, although HTTP/2 may say so in a frame of its own that nobody waited for.
+            usage.finish();
+        }
         let elsewhere = inner.upstream_time + inner.upload_time + settled.waited;
         // A client that left in the middle of an answer has not got the status that its header told (R-D4).
         let (status, otherwise) = match settled.outcome {
@@ -305,6 +399,7 @@ impl OperationCell {
             ended: at,
             overhead: to_first_byte.saturating_sub(elsewhere),
             response_bytes: inner.response_bytes,
+            usage: inner.usage.as_ref().and_then(UsageReader::usage),
         }
     }
 }

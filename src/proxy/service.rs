@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::body;
 use super::ctx::{Operation, RequestCtx, Requester};
-use super::gateway::Gateway;
+use super::gateway::{Gateway, check_client};
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
 use super::respond::{self, Answer};
@@ -111,8 +111,10 @@ impl DataPlane {
             event = self.interruption(session, operation) => return Err(event),
         };
         let client = &session.req_header().headers;
-        peer.and_then(|peer| self.gateway.prepare(operation, begin, peer, client))
-            .ok_or_else(|| Event::Outcome(unreachable_target()))
+        // A name that does not resolve does so for nobody; a credential that is missing is one provider's matter.
+        let peer = peer.ok_or_else(|| Event::Outcome(unreachable_target(Scope::Endpoint)))?;
+        let prepared = self.gateway.prepare(operation, begin, peer, client);
+        prepared.ok_or_else(|| Event::Outcome(unreachable_target(Scope::Candidate)))
     }
 
     /// Follows the executor until there is an attempt to make or the operation is over.
@@ -289,11 +291,11 @@ fn made_id(now: WallTime) -> String {
 }
 
 /// The report of a target that could not even be asked: its name does not resolve, or its credential cannot be sent.
-fn unreachable_target() -> AttemptReport {
+const fn unreachable_target(scope: Scope) -> AttemptReport {
     AttemptReport {
         outcome: Outcome::NotDelivered,
         class: Class::Transport,
-        scope: Scope::Candidate,
+        scope,
         carrier: Carrier::None,
         status: None,
         pushback: None,
@@ -330,6 +332,10 @@ impl ProxyHttp for DataPlane {
         let path = session.req_header().uri.path().to_owned();
         let inbound = recognise(session.req_header().method.as_str(), &path);
         if inbound == Inbound::ListModels {
+            let config = self.gateway.config.load_full();
+            if let Err(refused) = check_client(&config, session.req_header()) {
+                return self.refuse(session, ctx, &who, refused).await;
+            }
             return self.list_models(session, &who).await;
         }
         match self.serve(session, inbound, ctx, &mut who).await {

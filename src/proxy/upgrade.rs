@@ -50,6 +50,7 @@ pub(super) fn read<'a>(
             reservation: reserve_nothing(&gateway.buffered),
         },
         upload: Duration::ZERO,
+        client: None,
     };
     // A client that does not wait for the switch has its first frame kept for the target that switches, and only for that. Pingora 0.9.1
     // keeps what comes early as if it were the next request; so there must be none.

@@ -8,6 +8,8 @@
 mod boots;
 pub mod counts;
 mod line;
+pub mod look;
+pub mod postgres;
 pub mod spool;
 pub mod sqlite;
 mod strict;

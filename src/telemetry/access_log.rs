@@ -64,6 +64,15 @@ pub fn operation_line(
     line.plain("overhead_us", end.overhead.as_micros());
     line.plain("request_bytes", facts.request_bytes);
     line.plain("response_bytes", end.response_bytes);
+    let usage = end.usage.unwrap_or_default();
+    if let Some(tokens) = usage.prompt_tokens {
+        line.plain("prompt_tokens", tokens);
+    }
+    if let Some(tokens) = usage.completion_tokens {
+        line.plain("completion_tokens", tokens);
+    }
+    line.text("profile", &facts.route.policy.profile);
+    line.text("client_key", facts.client_key.as_deref().unwrap_or("-"));
     line.text("tries", &record.map(tries).unwrap_or_default());
     line.0
 }

@@ -7,6 +7,8 @@ use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use crate::proxy::host::DrainEnd;
+
 /// Whole requests and waits, in seconds: an embedding takes milliseconds, a long generation ten minutes.
 const DURATION_BUCKETS: [f64; 16] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
@@ -40,10 +42,13 @@ pub(super) struct Families {
     pub provider_retries: IntCounterVec,
     pub stops: IntCounterVec,
     pub retry_budget_exhausted: IntCounterVec,
+    pub profiles: IntCounterVec,
     pub duration: HistogramVec,
     pub first_byte: HistogramVec,
     pub overhead: HistogramVec,
     pub inflight: IntGauge,
+    pub drains: IntGauge,
+    pub drain_ends: IntCounterVec,
     pub buffered_bytes: IntGauge,
     pub provider_healthy: IntGaugeVec,
     pub unexpected: IntCounterVec,
@@ -81,6 +86,15 @@ impl Families {
         )?;
         for result in ["success", "unchanged", "failure"] {
             reloads.with_label_values(&[result]);
+        }
+        let drain_ends = counters(
+            &r,
+            "rondo_drains_total",
+            "Answers that were to be read on after their clients had left, by how that ended.",
+            &["end"],
+        )?;
+        for end in DrainEnd::ALL {
+            drain_ends.with_label_values(&[end.label()]);
         }
         Ok(Families {
             requests: counters(
@@ -179,6 +193,12 @@ impl Families {
                 "Operations to which the route's retry budget refused an extra send.",
                 &["route"],
             )?,
+            profiles: counters(
+                &r,
+                "rondo_profile_operations_total",
+                "Operations that ended, by the profile of their route.",
+                &["profile"],
+            )?,
             duration: histogram(
                 &r,
                 "rondo_request_duration_seconds",
@@ -202,6 +222,12 @@ impl Families {
                 "rondo_inflight_requests",
                 "Requests whose header was read and that have not ended.",
             )?,
+            drains: gauge(
+                &r,
+                "rondo_drains",
+                "Answers that are read on although their clients have left.",
+            )?,
+            drain_ends,
             buffered_bytes: gauge(&r, "rondo_buffered_bytes", "Bytes of request bodies held.")?,
             provider_healthy: gauges(
                 &r,

@@ -35,6 +35,7 @@ pub(super) struct RouteSeries {
     stops: Cells<Stop>,
     timings: [OnceLock<Timings>; APIS],
     exhaustion: Option<ExhaustionSeries>,
+    profile: Option<IntCounter>,
 }
 
 /// Counters of second rounds; requests without a route have none.
@@ -131,6 +132,11 @@ impl RouteSeries {
             stops: Cells::new(),
             timings: std::array::from_fn(|_| OnceLock::new()),
             exhaustion: Some(ExhaustionSeries::new(families, &route.name)),
+            profile: Some(
+                families
+                    .profiles
+                    .with_label_values(&[&*route.policy.profile]),
+            ),
         }
     }
 
@@ -145,6 +151,14 @@ impl RouteSeries {
             stops: Cells::new(),
             timings: std::array::from_fn(|_| OnceLock::new()),
             exhaustion: None,
+            profile: None,
+        }
+    }
+
+    /// An operation ended on a route of the profile.
+    pub(super) fn of_profile(&self) {
+        if let Some(counter) = &self.profile {
+            counter.inc();
         }
     }
 

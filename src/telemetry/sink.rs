@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::series::RouteSeries;
 use super::{Telemetry, access_log, labels};
+use crate::core::usage::Usage;
 use crate::executor::effect::{Begin, Note};
-use crate::ledger::{AttemptFacts, Ending, Moment, Opening};
+use crate::ledger::{AttemptFacts, Ending, LateUsage, Moment, Opening};
 use crate::proxy::host::{
-    AttemptExtras, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
+    AttemptExtras, DrainEnd, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
 };
 
 impl Observer for Telemetry {
@@ -27,6 +28,7 @@ impl Observer for Telemetry {
             route: Arc::clone(&facts.route),
             api: facts.api,
             public_model: Arc::clone(&facts.public_model),
+            client_key: facts.client_key.clone(),
             stream: facts.stream,
             started: moment(facts.started),
             request_bytes: facts.request_bytes,
@@ -43,9 +45,10 @@ impl Observer for Telemetry {
         log_note(facts, note);
     }
 
-    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) {
+    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) -> Option<u64> {
         let (series, api) = (self.generations.of(facts), Some(facts.api));
         series.request_ended(api, end.outcome, end.status);
+        series.of_profile();
         let duration = end.ended.mono.since(facts.started.mono);
         series.observe_duration(api, duration);
         if let Some(first_byte) = end.first_byte {
@@ -54,6 +57,32 @@ impl Observer for Telemetry {
         }
         let record = self.book.end(&facts.id, &ending(end));
         access_log::operation(facts, end, record.as_deref());
+        record.map(|record| record.sequence)
+    }
+
+    fn usage_came(&self, facts: &OperationFacts, sequence: u64, usage: Usage) {
+        self.book.amend(LateUsage {
+            operation_id: Arc::clone(&facts.id),
+            boot_id: Arc::clone(&self.boot_id),
+            sequence,
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.cached_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
+            partial: usage.partial,
+        });
+    }
+
+    fn drain_begun(&self) {
+        self.families.drains.inc();
+    }
+
+    fn drain_ended(&self, end: DrainEnd) {
+        if end != DrainEnd::Refused {
+            self.families.drains.dec();
+        }
+        let ends = &self.families.drain_ends;
+        ends.with_label_values(&[end.label()]).inc();
     }
 
     fn refused(&self, refusal: &Refusal) {
@@ -175,5 +204,6 @@ fn ending(end: &OperationEnd) -> Ending {
         first_byte: end.first_byte.map(moment),
         ended: moment(end.ended),
         response_bytes: end.response_bytes,
+        usage: end.usage,
     }
 }

@@ -9,24 +9,27 @@ use hyper::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use pingora_core::server::Fds;
 use pingora_core::services::Service as _;
-use rondo::admin::{Admin, AdminHost, RecentFilter, ReloadOutcome, ReloadReport};
+use rondo::admin::{Admin, AdminHost, ReloadOutcome, ReloadReport};
 use rondo::config::effective;
 use rondo::core::time::WallTime;
 use rondo::ledger::Record;
+use rondo::ledger::store::Reader;
 use rondo::policy::secret::Secret;
 use rondo::policy::snapshot::Snapshot;
 use rondo::proxy::host::Stamp;
 use rondo::telemetry::{RouteCounters, Telemetry};
 use serde_json::Value;
 
+use crate::reader::Shelf;
 use crate::world::{Does, World};
 
-struct Host {
+pub struct Host {
     snapshot: Arc<Snapshot>,
-    telemetry: Arc<Telemetry>,
+    pub telemetry: Arc<Telemetry>,
     now: Stamp,
     is_ready: bool,
     reload: ReloadOutcome,
+    pub shelf: Option<Arc<Shelf>>,
 }
 
 impl AdminHost for Host {
@@ -52,9 +55,11 @@ impl AdminHost for Host {
             needs_restart: vec!["server.listen".to_owned()],
         }
     }
-    fn recent(&self, filter: &RecentFilter) -> Vec<Arc<Record>> {
-        self.telemetry
-            .recent(filter.limit, |record| filter.fits(record))
+    fn recent(&self, limit: usize, fits: &dyn Fn(&Record) -> bool) -> Vec<Arc<Record>> {
+        self.telemetry.recent(limit, fits)
+    }
+    fn reader(&self) -> Option<Arc<dyn Reader>> {
+        self.shelf.clone().map(|shelf| shelf as _)
     }
     fn counters(&self, route: &str) -> RouteCounters {
         self.telemetry.counters(route)
@@ -68,7 +73,7 @@ impl AdminHost for Host {
 }
 
 /// A process that has served four operations.
-fn host() -> Host {
+pub fn host() -> Host {
     let mut world = World::new();
     world.run(0, "one", &[Does::Answer]);
     world.run(0, "two", &[Does::Break, Does::Answer]);
@@ -80,6 +85,7 @@ fn host() -> Host {
         telemetry: world.telemetry,
         is_ready: true,
         reload: ReloadOutcome::Success,
+        shelf: None,
     }
 }
 
@@ -97,7 +103,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         .collect()
 }
 
-fn get(host: Host, target: &str) -> (StatusCode, Value) {
+pub fn get(host: Host, target: &str) -> (StatusCode, Value) {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
@@ -110,7 +116,7 @@ fn get(host: Host, target: &str) -> (StatusCode, Value) {
     (answer.status(), body)
 }
 
-fn ids(body: &Value) -> Vec<&str> {
+pub fn ids(body: &Value) -> Vec<&str> {
     let operations = body["operations"].as_array().unwrap();
     operations
         .iter()
@@ -172,7 +178,10 @@ fn a_bad_query_is_refused_with_what_is_allowed() {
         check(limit, "from 1 to 1024");
     }
     check("state=done", "one of: pending, succeeded");
-    check("limt=3", "allowed: limit, route, state, target, id");
+    check(
+        "limt=3",
+        "allowed: limit, route, state, target, id, since, before",
+    );
     check("limit=1&limit=2", "given twice");
     check("id=%zz", "percent-encoded");
     check("id=%ff", "percent-encoded");
@@ -295,6 +304,7 @@ fn the_token_guards_what_is_worth_guarding() {
     let guarded = [
         ("GET", "/metrics"),
         ("GET", "/admin/api/operations"),
+        ("GET", "/admin/api/operations/two"),
         ("GET", "/admin/api/routes"),
         ("GET", "/admin/api/config"),
         ("POST", "/admin/api/reload"),

@@ -526,12 +526,15 @@ async fn a_client_timeout_shortens_the_deadline() {
 // R-D1: what could not be delivered anywhere is 502, and says that nothing was sent.
 #[tokio::test]
 async fn nothing_delivered_anywhere_is_unreachable() {
-    let closing = Upstream::start(|_| async {}).await;
-    let provider = format!(
-        "{{ adapter: openai, base_url: \"https://{}\" }}",
-        closing.addr
+    let (one, other) = (
+        Upstream::start(|_| async {}).await,
+        Upstream::start(|_| async {}).await,
     );
-    let rondo = Rondo::start(&two(&provider, &provider)).await;
+    let provider = |upstream: &Upstream| {
+        let addr = upstream.addr;
+        format!("{{ adapter: openai, base_url: \"https://{addr}\" }}")
+    };
+    let rondo = Rondo::start(&two(&provider(&one), &provider(&other))).await;
     let answer = call(rondo.addr, chat("m")).await;
     assert_eq!(answer.status, 502, "{answer:?}");
     assert_eq!(answer.json()["error"]["code"], "upstream_unreachable");

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rondo::core::settlement::State;
+use rondo::core::usage::Usage;
 use rondo::executor::effect::Note;
 use rondo::mock::{MockServer, Script};
 use rondo::proxy::host::{
-    AttemptExtras, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
+    AttemptExtras, DrainEnd, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
 };
 
 use crate::support::caller::{Caller, Way};
@@ -95,10 +96,23 @@ impl Observer for Faulty {
         self.at(self.spot.is_at(note), false);
     }
 
-    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) {
+    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) -> Option<u64> {
         self.ended.fetch_add(1, Ordering::SeqCst);
-        self.inner.operation_ended(facts, end);
+        let sequence = self.inner.operation_ended(facts, end);
         self.at(self.spot == Spot::Ended, false);
+        sequence
+    }
+
+    fn usage_came(&self, facts: &OperationFacts, sequence: u64, usage: Usage) {
+        self.inner.usage_came(facts, sequence, usage);
+    }
+
+    fn drain_begun(&self) {
+        self.inner.drain_begun();
+    }
+
+    fn drain_ended(&self, end: DrainEnd) {
+        self.inner.drain_ended(end);
     }
 
     fn refused(&self, refusal: &Refusal) {

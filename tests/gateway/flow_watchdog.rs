@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rondo::core::settlement::{OperationOutcome, State};
+use rondo::core::usage::Usage;
 use rondo::executor::effect::Note;
 use rondo::ledger::Record;
 use rondo::ledger::totals::{Open, Totals};
 use rondo::proxy::host::{
-    AttemptExtras, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
+    AttemptExtras, DrainEnd, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
 };
 
 use crate::support::caller::{Caller, Way};
@@ -91,7 +92,7 @@ impl Observer for Judge {
         self.inner.note(facts, note, extras, at);
     }
 
-    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) {
+    fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) -> Option<u64> {
         self.seen.lock().ended += 1;
         let fits = matches!(
             (end.outcome, end.status),
@@ -101,7 +102,19 @@ impl Observer for Judge {
             let what = format!("{:?} with {}", end.outcome, end.status);
             self.seen.lock().wrong.push(what);
         }
-        self.inner.operation_ended(facts, end);
+        self.inner.operation_ended(facts, end)
+    }
+
+    fn usage_came(&self, facts: &OperationFacts, sequence: u64, usage: Usage) {
+        self.inner.usage_came(facts, sequence, usage);
+    }
+
+    fn drain_begun(&self) {
+        self.inner.drain_begun();
+    }
+
+    fn drain_ended(&self, end: DrainEnd) {
+        self.inner.drain_ended(end);
     }
 
     fn refused(&self, refusal: &Refusal) {

@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod admin_records;
 mod bodies;
 mod cli;
 mod clouds;
@@ -20,6 +21,7 @@ mod flow_admin;
 mod flow_cancel;
 mod flow_drain;
 mod flow_guard;
+mod flow_ledger;
 mod flow_limits;
 mod flow_reload;
 mod flow_slow;
@@ -27,12 +29,21 @@ mod flow_watchdog;
 mod health;
 mod hosted;
 mod hygiene;
+mod late_ends;
+mod ledger_cli;
 mod local_limits;
 mod memory;
 mod mock;
 mod more_apis;
+mod policies;
 mod pooling;
+mod postgres;
+mod postgres_outage;
+mod postgres_reach;
 mod protocols;
+mod read_on;
+#[path = "../support/reader.rs"]
+mod reader;
 mod retries;
 mod rounds;
 mod scenarios;
@@ -48,4 +59,5 @@ mod telemetry;
 mod tokens;
 mod upgrades;
 mod upgrades_refused;
+mod usage;
 mod world;

@@ -125,3 +125,35 @@ async fn a_large_body_is_held_in_two_copies_at_most() {
         }
     }
 }
+
+/// What a waiting attempt holds beside its body: 64 KiB in Pingora's reader of bodies, and some 70 KiB that do not depend on it.
+#[tokio::test]
+async fn a_waiting_attempt_holds_little_beside_its_body() {
+    // R-B7
+    const WAITING: usize = 64;
+    const BODY: usize = 100 << 10;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = Script::parse("answers: [{ silence: true }]").unwrap();
+    let mock = MockServer::start("one", script, listener).unwrap();
+    let yaml = format!(
+        "providers:\n  one: {{ adapter: openai, base_url: \"http://{}\" }}\nroutes:\n  - {{ name: chat, models: [m], targets: [{{ name: first, provider: one }}] }}\n",
+        mock.addr()
+    );
+    let process = Process::start("threads: 1", &yaml).await;
+    let text = String::from_utf8(body().to_vec()).unwrap();
+    let text = text.replacen(&"z".repeat(LARGE), &"z".repeat(BODY), 1);
+    let mut callers = Vec::new();
+    let mut before = 0;
+    // The first one pays for what all share.
+    for number in 0..=WAITING {
+        callers.push(Caller::ask(Way::H1Close, process.addr, CHAT, &text).await);
+        soon(mock.recorder().wait_for_bodies(number + 1)).await;
+        if number == 0 {
+            before = process.memory_now();
+        }
+    }
+    let held = (process.memory_now() - before) / WAITING;
+    println!("{} KiB beside the body", (held - BODY) >> 10);
+    assert!(held < BODY + (175 << 10), "{} KiB", held >> 10);
+    callers.into_iter().for_each(Caller::leave);
+}

@@ -413,7 +413,7 @@ async fn a_hand_over_abandons_nothing() {
 fn a_store_that_cannot_be_used_ends_the_start() {
     let dir = Dir::new();
     std::fs::write(&dir.0, "a file").unwrap();
-    let secret = "postgres://rondo:sk-very-secret@127.0.0.1:1/x";
+    let secret = "postgres://rondo:sk-very-secret@127.0.0.1:1/x?sslmode=sometimes";
     let cases = [
         (
             format!("{{ store: sqlite, path: {} }}", dir.file().display()),
@@ -421,7 +421,7 @@ fn a_store_that_cannot_be_used_ends_the_start() {
         ),
         (
             format!("{{ store: postgres, url: {{ literal: \"{secret}\" }} }}"),
-            "postgres",
+            "ledger.url",
         ),
     ];
     for (ledger, wanted) in cases {

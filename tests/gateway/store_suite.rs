@@ -105,6 +105,7 @@ pub fn record(boot: &str, sequence: u64, id: &str, state: State) -> Record {
         completion_tokens: None,
         cached_tokens: None,
         reasoning_tokens: None,
+        profile: "default".into(),
         usage_partial: None,
     };
     Record {

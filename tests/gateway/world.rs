@@ -9,12 +9,14 @@ use rondo::core::api::Api;
 use rondo::core::class::Class;
 use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use rondo::core::time::{MonoTime, WallTime};
+use rondo::core::usage::Usage;
 use rondo::executor::Executor;
 use rondo::executor::effect::{Next, Note, OperationSettled};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
 use rondo::ledger::{Book, Record};
 use rondo::policy::buffered::BufferedBytes;
+use rondo::policy::ordering::Candidate;
 use rondo::policy::snapshot::Snapshot;
 use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use rondo::providers::classify::classify;
@@ -120,6 +122,7 @@ impl World {
             route_index,
             api: Api::OpenaiChat,
             public_model: Arc::from("SECRET-MODEL-TEXT"),
+            client_key: None,
             stream: false,
             started,
             request_bytes: 100,
@@ -127,7 +130,9 @@ impl World {
         self.telemetry.request_opened();
         self.telemetry.operation_started(&facts);
         let executor = Executor::new(Plan {
-            candidates: (0..route.targets.len()).collect(),
+            candidates: Candidate::each(&route),
+            sticky_tries: route.routing.sticky_tries,
+            pin: None,
             began: started.mono,
             deadline: started.mono.after(route.deadline),
             route,
@@ -257,6 +262,11 @@ impl Running<'_> {
             ended,
             overhead: Duration::from_micros(80),
             response_bytes: 10,
+            usage: Some(Usage {
+                prompt_tokens: Some(11),
+                completion_tokens: Some(7),
+                ..Usage::default()
+            }),
         };
         self.world.telemetry.operation_ended(&self.facts, &end);
         self.world.telemetry.request_closed();
@@ -268,6 +278,11 @@ impl Running<'_> {
         assert_eq!(found.len(), 1);
         let record = found.remove(0);
         let line = rondo::telemetry::operation_line(&self.facts, &end, Some(&record));
+        assert!(
+            line.contains(" prompt_tokens=11 completion_tokens=7 "),
+            "{line}"
+        );
+        assert_eq!(record.operation.usage_partial, Some(false));
         assert!(!line.contains("SECRET") && !line.contains("sk-"), "{line}");
         record
     }

@@ -29,10 +29,13 @@ use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::BufferedBytes;
 use rondo::policy::cooldown::Cooldown;
 use rondo::policy::limits::{Exhausted, LimitRules, TargetLimits};
+use rondo::policy::load::Load;
+use rondo::policy::ordering::Candidate;
 use rondo::policy::provider::Ownership;
 use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Fallback, Mode, OnDisconnect, Routing};
+use rondo::policy::scheduling::RoutePolicy;
 
 const fn at(micros: u64) -> MonoTime {
     MonoTime::from_micros(micros)
@@ -215,6 +218,12 @@ fn plan() -> Plan {
         ownership: Ownership::External,
         retry: None,
         limits: None,
+        health: None,
+        priority: 0,
+        weight: 1,
+        id: 0,
+        endpoint: 0,
+        load: None,
     };
     let routing = Routing {
         mode: Mode::PriorityFailover,
@@ -239,10 +248,14 @@ fn plan() -> Plan {
         deadline: Duration::from_secs(1),
         waiters: Arc::new(Waiters::new(1, 1)),
         retry_budget: Arc::default(),
+        policy: RoutePolicy::default(),
+        prepared: Vec::new(),
     };
     Plan {
+        candidates: Candidate::each(&route),
+        sticky_tries: 1,
+        pin: None,
         route: Arc::new(route),
-        candidates: vec![0],
         binding: None,
         caller_retry: false,
         caller_owns_retries: true,
@@ -411,5 +424,27 @@ fn one_probe_is_given_at_a_time() {
             cooldown.take_probe(at(200)).is_some(),
             "a probe was never released"
         );
+    });
+}
+
+// What is in flight is given back, once each.
+#[test]
+fn sends_in_flight_are_counted_and_given_back() {
+    loom::model(|| {
+        let load = Arc::new(Load::default());
+        let other = {
+            let load = Arc::clone(&load);
+            thread::spawn(move || {
+                let held = load.enter();
+                assert!((1..=2).contains(&load.sends()));
+                drop(held);
+            })
+        };
+        let held = load.enter();
+        assert!((1..=2).contains(&load.sends()));
+        other.join().unwrap();
+        assert_eq!(load.sends(), 1);
+        drop(held);
+        assert_eq!(load.sends(), 0);
     });
 }

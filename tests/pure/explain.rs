@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rondo::core::api::Api;
+use rondo::core::time::WallTime;
 use rondo::explain::{Explanation, Header, Request, Unexplained, explain, to_json, to_text};
 use rondo::policy::snapshot::Snapshot;
 use serde_json::{Value, json};
@@ -116,6 +117,7 @@ fn try_explained(snapshot: &Snapshot, asking: Asking<'_>) -> Result<Explanation,
             body,
             stream,
             headers: &headers,
+            wall: WallTime::default(),
         },
     )
 }
@@ -547,6 +549,7 @@ fn json_keys_are_stable() {
             "servable",
             "request",
             "route",
+            "policy",
             "candidates",
             "excluded",
             "budgets",
@@ -565,6 +568,8 @@ fn json_keys_are_stable() {
         [
             "place",
             "reason",
+            "arranged",
+            "priority",
             "tried",
             "target",
             "provider",
@@ -576,6 +581,7 @@ fn json_keys_are_stable() {
             "path",
             "key",
             "keys",
+            "keys_left_out",
             "identity",
             "ownership",
             "retry",

@@ -7,12 +7,13 @@ use rand::rngs::SmallRng;
 use rondo::core::certificate::PushbackKind;
 use rondo::core::class::Class;
 use rondo::core::outcome::{AttemptReport, Carrier};
-use rondo::core::time::MonoTime;
+use rondo::core::time::{MonoTime, WallTime};
 use rondo::executor::Executor;
 use rondo::executor::effect::Next;
 use rondo::executor::event::Event;
 use rondo::executor::plan::Plan;
 use rondo::explain::{Possible, Request, explain};
+use rondo::policy::ordering::Candidate;
 use rondo::policy::snapshot::Snapshot;
 
 use crate::compiled::compiled;
@@ -64,7 +65,9 @@ struct Cost {
 fn play(snapshot: &Snapshot, kinds: &[usize], binding: Option<&'static str>) -> Cost {
     let route = snapshot.route("m").unwrap();
     let plan = Plan {
-        candidates: (0..route.targets.len()).collect(),
+        candidates: Candidate::each(route),
+        sticky_tries: route.routing.sticky_tries,
+        pin: None,
         binding,
         caller_retry: false,
         caller_owns_retries: true,
@@ -178,6 +181,7 @@ fn the_worst_case_is_reached_and_never_passed() {
         for body in [None, Some(BOUND.as_bytes())] {
             let snapshot = snapshot(targets, &routing);
             let request = Request {
+                wall: WallTime::default(),
                 model: "m",
                 api: None,
                 body,
@@ -216,6 +220,7 @@ fn the_worst_case_counts_keys_and_own_retries() {
         for body in [None, Some(BOUND.as_bytes())] {
             let snapshot = snapshot_at(provider, targets, routing);
             let request = Request {
+                wall: WallTime::default(),
                 model: "m",
                 api: None,
                 body,

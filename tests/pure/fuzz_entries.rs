@@ -60,6 +60,10 @@ const PIECES: &[&str] = &[
     "é",
     "{\"error\":{\"details\":[{\"@type\":\"google.rpc.RetryInfo\",\"retryDelay\":\"3.5s\"}]}}",
     "throttlingException",
+    "\"usage\":{\"prompt_tokens\":",
+    "{\"usage\":{\"input_tokens\":5,\"output_tokens\":7}}",
+    "\"usageMetadata\":{\"promptTokenCount\":",
+    "{\"response\":{\"usage\":{\"total_tokens\":3",
     "--b\r\n",
     "--b--\r\n",
     "\r\n--b\r\n",
@@ -124,6 +128,7 @@ fn every_fixture_passes_every_entry_point() {
     fuzzing::sse(&[]);
     fuzzing::request_scan(&[]);
     fuzzing::form_scan(&[]);
+    fuzzing::usage(&[]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use rondo::ledger::{
     AttemptFacts, Book, Ending, Moment, OpenOperation, Opening, Outbox, Record, Ring,
 };
 
+use rondo::policy::ordering::Candidate;
 use rondo::policy::snapshot::Snapshot;
 
 use crate::compiled::compiled;
@@ -93,7 +94,9 @@ impl World {
         let id: Arc<str> = Arc::from(id);
         book.begin(opening(&snapshot, &id));
         let executor = Executor::new(Plan {
-            candidates: (0..route.targets.len()).collect(),
+            candidates: Candidate::each(&route),
+            sticky_tries: route.routing.sticky_tries,
+            pin: None,
             route,
             binding: None,
             caller_retry: false,
@@ -157,6 +160,7 @@ impl World {
             first_byte: Some(at(micros)),
             ended: at(micros),
             response_bytes: 5,
+            usage: None,
         };
         self.totals.check(Open::default()).unwrap();
         self.book.end(&self.id, &ending).unwrap()
@@ -170,6 +174,7 @@ fn opening(snapshot: &Arc<Snapshot>, id: &Arc<str>) -> Opening {
         snapshot: Arc::clone(snapshot),
         route: Arc::clone(&snapshot.routes[0]),
         api: Api::OpenaiChat,
+        client_key: None,
         public_model: Arc::from("gpt-x"),
         stream: true,
         started: at(0),
@@ -494,6 +499,7 @@ fn one_request_id_twice_at_once_gives_two_records() {
         first_byte: None,
         ended: at(5),
         response_bytes: 0,
+        usage: None,
     };
     let settled = book.end(&two, &ending).unwrap();
     assert_eq!((settled.sequence, book.open()), (2, 1));

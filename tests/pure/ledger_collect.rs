@@ -36,6 +36,7 @@ fn opening(snapshot: &Arc<Snapshot>, id: &Arc<str>) -> Opening {
         snapshot: Arc::clone(snapshot),
         route: Arc::clone(&snapshot.routes[0]),
         api: Api::OpenaiChat,
+        client_key: None,
         public_model: Arc::from("gpt-x"),
         stream: true,
         started: NOW,
@@ -76,6 +77,7 @@ const ENDING: Ending = Ending {
     first_byte: None,
     ended: NOW,
     response_bytes: 0,
+    usage: None,
 };
 
 fn records(book: &Book) -> Vec<Arc<Record>> {

@@ -9,7 +9,6 @@ use rondo::core::outcome::AttemptReport;
 use rondo::core::time::MonoTime;
 use rondo::executor::effect::Begin;
 use rondo::executor::event::{Event, StreamEnd};
-use rondo::policy::route::Route;
 use rondo::policy::routing::{Fallback, Mode};
 
 use crate::simulation::auditor::Cooling;
@@ -166,7 +165,7 @@ fn live(spec: &Spec, palette: &Palette, choices: &mut Choices, outside_max: u32)
     let route = spec.build();
     let mut cooling = Cooling::default();
     let mut driver = Driver::new(spec.plan(&route, START), START, 7);
-    exhaust(spec, &route, &mut cooling);
+    cooling.exhaust(spec, &route, START);
     let mut outside_left = outside_max;
     let mut steps = 0;
     let mut is_late = false;
@@ -235,24 +234,6 @@ fn live(spec: &Spec, palette: &Palette, choices: &mut Choices, outside_max: u32)
         1,
         "a permit outlived its operation"
     );
-}
-
-/// Uses up the minute of the targets that the configuration names.
-fn exhaust(spec: &Spec, route: &Route, cooling: &mut Cooling) {
-    for (index, target) in route.targets.iter().enumerate() {
-        let Some(account) = target.limits.as_ref() else {
-            continue;
-        };
-        if spec.exhausted & (1 << index) == 0 {
-            continue;
-        }
-        while let Ok(mut share) = account.reserve(spec.tokens, START) {
-            share.keep();
-            let books = Arc::as_ptr(account) as usize;
-            let id = cooling.reserve(books, spec.tokens, START);
-            cooling.free(books, id, true);
-        }
-    }
 }
 
 fn strategies() -> Vec<Fallback> {
@@ -551,4 +532,53 @@ fn every_outside_event_with_pools_and_own_retries() {
         1,
         60_000,
     );
+}
+
+/// What reaches further than one candidate.
+const SCOPED_OUTCOMES: &[&str] = &[
+    "ok",
+    "unreached",
+    "region",
+    "auth",
+    "429/300",
+    "529/200",
+    "u529",
+    "500",
+    "nd",
+];
+
+/// Two targets of one provider, by target and by key: a target then stands in two places.
+fn scoped(fallback: &Fallback) -> Vec<Spec> {
+    let by_key = vec![(0, vec![0]), (1, vec![0]), (0, vec![1]), (1, vec![1])];
+    let by_priority = vec![(1, vec![1, 0]), (0, vec![1, 0])];
+    let mut configurations = Vec::new();
+    for (places, attempts_max) in [(None, 2), (Some(by_priority), 2), (Some(by_key), 4)] {
+        for base in [route(2), two_rounds(2)] {
+            for one_provider in [true, false] {
+                configurations.push(Spec {
+                    places: places.clone(),
+                    one_provider,
+                    attempts_max,
+                    sends_max: 5,
+                    sticky_tries: 2,
+                    fallback: Fallback {
+                        statuses: vec![401, 403],
+                        ..fallback.clone()
+                    },
+                    ..base.clone().keys(2)
+                });
+            }
+        }
+    }
+    configurations
+}
+
+// R-K2 R-B2: every outcome where failures reach other candidates, and where a target stands in several places.
+#[test]
+fn every_outcome_with_shared_providers_and_places() {
+    let mut configurations = Vec::new();
+    for fallback in strategies() {
+        configurations.extend(scoped(&fallback));
+    }
+    count("scopes", &configurations, SCOPED_OUTCOMES, 0, 50_000);
 }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rondo::core::api::Api;
 use rondo::explain::{Request, explain, to_json};
+use rondo::policy::ordering::Exclusion;
 use rondo::providers::hosted::{Hosted, splice};
 use rondo::providers::inbound::Version;
-use rondo::providers::planning::Exclusion;
 use rondo::providers::registry;
 use rondo::providers::request_style::{PathParts, RequestStyle, can_stream, target_path};
 use rondo::providers::scan::scan;
@@ -197,6 +197,7 @@ routes:
     let snapshot = compiled(yaml, None);
     let told = |stream| {
         let asking = Request {
+            wall: rondo::core::time::WallTime::default(),
             model: "claude",
             api: Some(Api::AnthropicMessages),
             body: None,

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use rondo::config::{AdapterCatalog, Env, Environment, load};
 use rondo::core::api::{Api, ApiSet};
-use rondo::core::time::MonoTime;
+use rondo::core::time::{MonoTime, WallTime};
 use rondo::executor::event::Event;
 use rondo::executor::plan::Plan;
+use rondo::policy::ordering::{self, Facts};
 use rondo::policy::route::Route;
 use rondo::policy::snapshot::Snapshot;
-use rondo::providers::planning::{self, Wish};
+use rondo::providers::planning;
 use rondo::providers::registry;
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
@@ -270,11 +271,6 @@ impl Scenario {
     fn plan(&self, snapshot: &Snapshot, route: &Arc<Route>, began: MonoTime, file: &str) -> Plan {
         let name = self.request.api.as_deref().unwrap_or("openai_chat");
         let api = Api::from_label(name).unwrap_or_else(|| panic!("{file}: unknown api {name}"));
-        let wish = Wish {
-            api,
-            verb: None,
-            stream: false,
-        };
         let header = |name: &str| {
             self.request
                 .headers
@@ -287,9 +283,24 @@ impl Scenario {
         let bound = ["previous_response_id", "conversation", "container"]
             .into_iter()
             .find(|field| self.request.body_fields.contains_key(*field));
+        let facts = Facts {
+            api,
+            model: "m",
+            stream: false,
+            counts_tokens: planning::counts_tokens(api, None),
+            is_bound: bound.is_some(),
+            client: ordering::Client::Absent,
+            header: &|_| None,
+            conversions: ApiSet::EMPTY,
+            now: began,
+            wall: WallTime::default(),
+        };
+        let ordered = ordering::order(snapshot, route, &facts, &mut rand::rng());
         Plan {
             route: Arc::clone(route),
-            candidates: planning::candidates(snapshot, route, wish),
+            candidates: ordered.candidates,
+            sticky_tries: ordered.sticky_tries,
+            pin: ordered.pin,
             binding: bound,
             caller_retry: header("x-stainless-retry-count").is_some_and(|count| count > 0),
             caller_owns_retries: planning::caller_owns_retries(snapshot, route),

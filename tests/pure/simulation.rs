@@ -4,6 +4,8 @@
 //! `RONDO_SIM_SEED` picks the seed, `RONDO_SIM_OPS` the number of operations. Seeds that found something stay in `tests/regressions.txt`.
 
 pub mod auditor;
+pub mod lanes;
+pub mod orders;
 pub mod tally;
 pub mod upstream;
 pub mod world;

@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "providers",
     "config",
     "explain",
+    "records",
     "fuzzing",
     "store",
     "proxy",
@@ -185,6 +186,39 @@ fn decide_is_asked_in_one_place() {
         .collect();
     // `rondo explain` asks about made-up failures and acts on no answer.
     assert_eq!(asking, ["src/executor/outcome.rs", "src/explain/moves.rs"]);
+}
+
+// Whoever reads the keys of the scheduler orders candidates in a second place. Views and the configuration only name them.
+#[test]
+fn the_order_is_decided_in_one_place() {
+    let may = ["src/policy/", "src/config/", "src/explain/"];
+    let words = [
+        "priority_mode",
+        "scheduling_mode",
+        "hash_on",
+        "PriorityMode",
+        "SchedulingMode",
+    ];
+    for source in sources("src") {
+        if may.iter().any(|folder| source.path.starts_with(folder)) {
+            continue;
+        }
+        for (line, text) in source.code() {
+            let found = words.iter().find(|word| text.contains(**word));
+            assert!(found.is_none(), "{}:{line}: {text}", source.path);
+        }
+    }
+    let asking: Vec<String> = sources("src")
+        .iter()
+        .filter(|source| !source.path.starts_with("src/policy/"))
+        .filter(|source| {
+            source
+                .code()
+                .any(|(_, line)| line.contains("ordering::order("))
+        })
+        .map(|source| source.path.clone())
+        .collect();
+    assert_eq!(asking, ["src/proxy/gateway.rs"]);
 }
 
 #[test]

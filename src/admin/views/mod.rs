@@ -2,16 +2,15 @@
 
 mod operations;
 mod routes;
-mod utc;
 
 use serde::Serialize;
 
 use crate::core::time::WallTime;
 use crate::policy::snapshot::Snapshot;
+use crate::records::utc::Utc;
 
-pub(super) use operations::OperationsView;
+pub(super) use operations::{OperationView, OperationsView, StoreState, SumsView};
 pub(super) use routes::RoutesView;
-use utc::Utc;
 
 /// The answer to a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

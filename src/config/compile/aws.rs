@@ -47,6 +47,7 @@ impl Compiler<'_> {
             let key = Key {
                 name: "environment".into(),
                 secret: Secret::new(token),
+                rules: Arc::default(),
             };
             return Some(Found {
                 key: Some(key),

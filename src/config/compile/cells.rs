@@ -1,15 +1,20 @@
-//! Counters that outlive a snapshot: cooldowns of (provider, key, model), the waiting rooms and retry budgets of routes,
-//! the limits of targets.
+//! Counters that outlive a snapshot: cooldowns of (provider, key, model), sends in flight, the waiting rooms and retry budgets
+//! of routes, the limits of targets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::providers::Entry;
 use crate::policy::admission::Waiters;
 use crate::policy::cooldown::{Cooldown, KeyAside};
+use crate::policy::hash::stable;
 use crate::policy::limits::{LimitRules, TargetLimits};
+use crate::policy::load::Load;
 use crate::policy::provider::Provider;
 use crate::policy::retry_budget::RetryBudget;
-use crate::policy::route::{Target, TargetKey};
+use crate::policy::route::{Route, Target, TargetKey};
+use crate::policy::rules::Action;
+use crate::policy::scheduling::SchedulingMode;
 use crate::policy::secret::Secret;
 use crate::policy::snapshot::Snapshot;
 
@@ -40,6 +45,8 @@ pub(super) struct Cells {
     budgets: HashMap<String, Arc<RetryBudget>>,
     /// By route and target.
     limits: HashMap<(String, String), Arc<TargetLimits>>,
+    /// Without the key: what a target has in flight is the same on every one.
+    loads: HashMap<Candidate, Arc<Load>>,
 }
 
 impl Cells {
@@ -50,6 +57,7 @@ impl Cells {
             waiters: HashMap::new(),
             budgets: HashMap::new(),
             limits: HashMap::new(),
+            loads: HashMap::new(),
         };
         let Some(previous) = previous else {
             return cells;
@@ -67,6 +75,10 @@ impl Cells {
                 let Some(provider) = previous.provider(target.provider) else {
                     continue;
                 };
+                if let Some(load) = &target.load {
+                    let place = Candidate::of(provider, None, &route.name, target);
+                    cells.loads.insert(place, Arc::clone(load));
+                }
                 for key in &target.keys {
                     let candidate = Candidate::of(provider, key.name.as_ref(), &route.name, target);
                     let name = (candidate.provider.clone(), candidate.key.clone());
@@ -98,6 +110,29 @@ impl Cells {
         known.map_or_else(|| Arc::new(TargetLimits::new(rules)), Arc::clone)
     }
 
+    /// Sends in flight are counted where some route balances load, and then at every target, so that the counts are whole.
+    pub fn loads(&mut self, providers: &[Entry], routes: &mut [Route]) {
+        let sets = |action: &Action| matches!(action, Action::Schedule(modes) if modes.scheduling_mode == Some(SchedulingMode::LoadBalance));
+        let balances = routes.iter().any(|route| {
+            let mut rules = route.policy.rules.iter();
+            route.policy.scheduling.scheduling_mode == SchedulingMode::LoadBalance
+                || rules.any(|rule| rule.actions.iter().any(sets))
+        });
+        if !balances {
+            return;
+        }
+        for route in routes {
+            for target in &mut route.targets {
+                let provider = providers.get(target.provider);
+                if let Some(provider) = provider.and_then(|entry| entry.provider.as_ref()) {
+                    let place = Candidate::of(provider, None, &route.name, target);
+                    let load = self.loads.entry(place).or_default();
+                    target.load = Some(Arc::clone(load));
+                }
+            }
+        }
+    }
+
     /// The pool of a target of this provider.
     pub fn keys(&mut self, provider: &Provider, route: &str, target: &Target) -> Vec<TargetKey> {
         let names = provider.keys.iter().map(|key| Some(Arc::clone(&key.name)));
@@ -116,10 +151,21 @@ impl Cells {
             if aside.0 != secret {
                 *aside = (secret, Arc::default());
             }
+            let known = provider.keys.iter();
+            let mut rules = known.filter(|known| Some(&known.name) == name.as_ref());
+            let parts = [
+                provider.name.as_bytes(),
+                name.as_deref().unwrap_or("").as_bytes(),
+            ];
             TargetKey {
-                name,
+                id: stable(&parts),
                 cooldown: Arc::clone(self.cooldowns.entry(candidate).or_default()),
                 aside: Arc::clone(&aside.1),
+                rules: rules
+                    .next()
+                    .map(|key| Arc::clone(&key.rules))
+                    .unwrap_or_default(),
+                name,
             }
         });
         keys.collect()

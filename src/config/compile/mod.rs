@@ -1,18 +1,22 @@
 //! Turns a checked tree into a snapshot. Every check that takes more than one key, a file, the environment or the catalog is here.
 //!
-//! Keys that count extras (`max_retries`, `max_rounds`, `sticky_key_attempts`) become totals here and nowhere else.
+//! Keys that count extras (`max_retries`, `max_rounds`, `sticky_key_attempts`) become totals here and nowhere else, and the keys of the
+//! scheduler are read here and nowhere else.
 
 mod aws;
 mod aws_chain;
 mod aws_profile;
 mod cells;
+mod clients;
 mod github;
 mod google;
 mod identity;
 mod process;
+mod profiles;
 mod providers;
 mod routes;
 mod routing;
+mod rules;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,8 +26,9 @@ use super::node::{self, Node};
 use super::problem::{Problems, Report, Spot};
 use super::reader::Map;
 use super::schema::Kind;
-use super::{AdapterCatalog, Env, Loaded, check, reload};
-use crate::policy::snapshot::{ModelIndex, Snapshot};
+use super::{AdapterCatalog, Env, Environment, Loaded, check, reload};
+use crate::policy::ordering;
+use crate::policy::snapshot::{LedgerSettings, ModelIndex, Snapshot};
 
 /// Compiles the text of a configuration.
 ///
@@ -61,6 +66,28 @@ pub fn compile_text(
     })
 }
 
+/// What a file says of `ledger`, without the secrets that other parts of it name.
+pub(super) fn ledger_of(
+    file: &Path,
+    text: &str,
+    environment: &Environment<'_>,
+) -> Result<LedgerSettings, Problems> {
+    let mut compiler = Compiler {
+        report: Report::new(&file.display().to_string()),
+        base_dir: file.parent().unwrap_or(Path::new("")),
+        env: environment.env,
+        catalog: environment.catalog,
+        previous: None,
+    };
+    let Some(root) = node::parse(text, &mut compiler.report) else {
+        return Err(compiler.report.into_problems());
+    };
+    check::value(&mut compiler.report, &Kind::Mapping(&ROOT), &root, "");
+    let root = Map::new(&root, String::new(), &ROOT);
+    let settings = compiler.ledger(&root.map("ledger"));
+    compiler.report.finish().map(|_| settings)
+}
+
 /// What every part of the compilation uses.
 pub(super) struct Compiler<'a> {
     pub report: Report,
@@ -78,10 +105,11 @@ impl Compiler<'_> {
         let admin = self.admin(&root.map("admin"), &server);
         let ledger = self.ledger(&root.map("ledger"));
         let providers = self.providers(&root);
-        let routes = self.routes(&root, &providers);
+        let clients = self.clients(&root.map("client_keys"));
+        let routes = self.routes(&root, &providers, &clients);
         let providers = providers.into_iter().filter_map(|entry| entry.provider);
         let models = ModelIndex::new(&routes);
-        Snapshot {
+        let mut snapshot = Snapshot {
             generation: self.previous.map_or(1, |previous| previous.generation + 1),
             digest,
             providers: providers.map(Arc::new).collect(),
@@ -90,7 +118,11 @@ impl Compiler<'_> {
             admin,
             ledger,
             models,
-        }
+            affinity: self.affinity(),
+            clients,
+        };
+        prepare(&mut snapshot);
+        snapshot
     }
 
     /// The contents of a file that the configuration names, relative to its own directory.
@@ -121,6 +153,17 @@ impl Compiler<'_> {
         let message = format!("the file {file} holds no PEM block `-----BEGIN ... {block}-----`");
         self.report.refuse(spot, message);
         None
+    }
+}
+
+/// Orders that every request meets are made once.
+fn prepare(snapshot: &mut Snapshot) {
+    let routes = snapshot.routes.iter();
+    let prepared: Vec<_> = routes
+        .map(|route| ordering::prepare(snapshot, route))
+        .collect();
+    for (route, prepared) in snapshot.routes.iter_mut().zip(prepared) {
+        Arc::make_mut(route).prepared = prepared;
     }
 }
 

@@ -5,18 +5,24 @@ use std::sync::Arc;
 
 use super::Compiler;
 use super::identity::{Found, Told};
+use super::rules::small;
 use crate::config::address::{is_loopback_host, parse_base_url};
+use crate::config::defaults::EXPIRY_WARNED_MS;
 use crate::config::keys::ADAPTERS;
 use crate::config::node::Value;
 use crate::config::problem::{Spot, clip, nearest};
 use crate::config::reader::Map;
 use crate::config::secret;
-use crate::core::api::ApiSet;
+use crate::config::units::parse_date;
+use crate::core::api::{Api, ApiSet};
+use crate::core::time::WallTime;
 use crate::policy::health::{Health, HealthRules};
 use crate::policy::identity::Identity;
 use crate::policy::provider::{
-    Azure, BaseUrl, Key, MockSource, Ownership, Provider, RetryRules, Timeouts,
+    Azure, BaseUrl, Key, KeyRules, MockSource, Ownership, Provider, RetryRules, Timeouts,
 };
+use crate::policy::route::ModelPattern;
+use crate::providers::planning::streamed;
 
 /// A provider of the file; `provider` is `None` when it was refused.
 pub(super) struct Entry {
@@ -87,6 +93,7 @@ impl Compiler<'_> {
             name: name.into(),
             adapter,
             speaks,
+            streams: streamed(adapter, speaks),
             ownership,
             retry,
             trust_status,
@@ -327,11 +334,48 @@ impl Compiler<'_> {
                 .given_map("secret")
                 .and_then(|source| secret::resolve(self, &source));
             if let (Some(name), Some(secret)) = (name, secret) {
-                let name = name.into();
-                keys.push(Key { name, secret });
+                let (name, rules) = (name.into(), Arc::new(self.key_rules(&item)));
+                keys.push(Key {
+                    name,
+                    secret,
+                    rules,
+                });
             }
         }
         keys
+    }
+
+    /// What is said of a key beside its secret.
+    fn key_rules(&mut self, item: &Map<'_>) -> KeyRules {
+        let by_api = item.map("priority_by_api");
+        let priority_by_api = Api::ALL.into_iter().filter_map(|api| {
+            let priority = by_api.given_number(api.label())?;
+            Some((api, small(priority)))
+        });
+        let models = item.texts("models").into_iter();
+        KeyRules {
+            priority: small(item.number("priority")),
+            priority_by_api: priority_by_api.collect(),
+            weight: small(item.number("weight")).max(1),
+            models: models.map(|model| ModelPattern::of(model.value)).collect(),
+            expires: self.expiry(item),
+        }
+    }
+
+    fn expiry(&mut self, item: &Map<'_>) -> Option<WallTime> {
+        let text = item.text("expires")?;
+        let expires = parse_date(text)?;
+        let left = expires.saturating_sub(self.env.wall().unix_micros());
+        let warned = i64::try_from(EXPIRY_WARNED_MS * 1_000).unwrap_or(i64::MAX);
+        if left <= 0 {
+            let message = "has passed: the key is not used";
+            self.report.warn(&item.at("expires"), message);
+        } else if left <= warned {
+            let days = left / 86_400_000_000;
+            let message = format!("the key is used for {days} more days and some hours only");
+            self.report.warn(&item.at("expires"), message);
+        }
+        Some(WallTime::from_unix_micros(expires))
     }
 
     /// Sorted statuses; a repeated one is refused.

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use super::Compiler;
 use super::cells::Cells;
+use super::profiles::Sources;
 use super::providers::Entry;
+use super::rules::{Known, small};
 use crate::config::problem::{Spot, nearest};
 use crate::config::reader::Map;
 use crate::core::api::{Api, ApiSet};
+use crate::policy::clients::ClientKeys;
+use crate::policy::hash::stable;
 use crate::policy::limits::LimitRules;
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::{ModelPattern, Route, Target, TargetKey};
@@ -25,26 +29,35 @@ struct Taken<'n> {
 }
 
 impl Compiler<'_> {
-    pub(super) fn routes(&mut self, root: &Map<'_>, providers: &[Entry]) -> Vec<Arc<Route>> {
+    pub(super) fn routes(
+        &mut self,
+        root: &Map<'_>,
+        providers: &[Entry],
+        clients: &ClientKeys,
+    ) -> Vec<Arc<Route>> {
         let mut cells = Cells::carried_over(self.previous);
         let mut taken = Taken::default();
+        let profiles = self.profiles(root);
         let mut routes = Vec::new();
         for map in root.maps("routes") {
-            let route = self.route(&map, providers, &mut taken, &mut cells);
-            routes.push(Arc::new(route));
+            let sources = self.sources(&map, &profiles);
+            routes.push(self.route(&map, &sources, providers, &mut taken, &mut cells));
         }
+        self.rules(root, &Known { providers, clients }, &mut routes);
+        cells.loads(providers, &mut routes);
         for (index, entry) in providers.iter().enumerate() {
             if !taken.providers.contains(&index) {
                 let message = "unused; no target of any route names this provider";
                 self.report.warn(&entry.spot, message);
             }
         }
-        routes
+        routes.into_iter().map(Arc::new).collect()
     }
 
     fn route<'n>(
         &mut self,
         map: &Map<'n>,
+        sources: &Sources<'n>,
         providers: &[Entry],
         taken: &mut Taken<'n>,
         cells: &mut Cells,
@@ -60,6 +73,7 @@ impl Compiler<'_> {
         let provider_of = |target: &Target| providers.get(target.provider)?.provider.as_ref();
         for target in &mut targets {
             if let Some(provider) = provider_of(target) {
+                target.id = stable(&[target.name.as_bytes(), provider.name.as_bytes()]);
                 target.keys = cells.keys(provider, name, target);
                 target.ownership = provider.ownership;
                 target.retry = provider.retry;
@@ -74,8 +88,8 @@ impl Compiler<'_> {
         if used.len() == items.len() {
             self.warn_about_formats(&items, &used);
         }
-        let routing = self.routing(map, items.len(), &used);
-        self.warn_about_limits(map, &items, &routing);
+        let routing = self.routing(map, &sources.routing, items.len(), &used);
+        self.warn_about_limits(&sources.routing, &items, &routing);
         Route {
             name: name.into(),
             models,
@@ -84,6 +98,8 @@ impl Compiler<'_> {
             waiters: cells.waiters(name),
             retry_budget: cells.retry_budget(name),
             targets,
+            policy: sources.policy(),
+            prepared: Vec::new(),
         }
     }
 
@@ -107,10 +123,7 @@ impl Compiler<'_> {
                 continue;
             }
             taken.models.insert(text, route.to_owned());
-            models.push(match text.strip_suffix('*') {
-                Some(prefix) => ModelPattern::Prefix(prefix.into()),
-                None => ModelPattern::Exact(text.into()),
-            });
+            models.push(ModelPattern::of(text));
         }
         models
     }
@@ -145,6 +158,11 @@ impl Compiler<'_> {
                 retry: None,
                 limits: None,
                 health: None,
+                priority: small(item.number("priority")),
+                weight: small(item.number("weight")).max(1),
+                id: 0,
+                endpoint: endpoint(providers, provider),
+                load: None,
             });
         }
         targets
@@ -171,11 +189,12 @@ impl Compiler<'_> {
     }
 
     /// Limits and the strategy that makes them skip a target belong together.
-    fn warn_about_limits(&mut self, map: &Map<'_>, items: &[Map<'_>], routing: &Routing) {
+    fn warn_about_limits(&mut self, rules: &Map<'_>, items: &[Map<'_>], routing: &Routing) {
         let limited: Vec<&Map<'_>> = items.iter().filter(|item| item.has("limits")).collect();
         let skips = routing.fallback.rate_limiting;
-        if let (true, true) = (limited.is_empty(), skips) {
-            let spot = map.map("routing").at("fallback_strategy");
+        // A profile is written for many routes, and says nothing to one without limits.
+        if limited.is_empty() && skips && rules.is_own("fallback_strategy") {
+            let spot = rules.at("fallback_strategy");
             let message = "rate_limiting has no effect: no target of this route has `limits`";
             self.report.warn(&spot, message);
         }
@@ -251,4 +270,20 @@ fn limit_rules(limits: &Map<'_>) -> LimitRules {
 
 fn is_empty(limits: &Map<'_>) -> bool {
     !LIMITS.iter().any(|key| limits.has(key))
+}
+
+/// The first provider at the same address. A script has an address of its own.
+fn endpoint(providers: &[Entry], own: usize) -> usize {
+    let address = |entry: &Entry| {
+        let provider = entry.provider.as_ref()?;
+        let base = &provider.base;
+        let place = (base.tls, base.host.to_ascii_lowercase(), base.port);
+        provider.mock.is_none().then_some(place)
+    };
+    let Some(wanted) = providers.get(own).and_then(address) else {
+        return own;
+    };
+    let mut all = providers.iter();
+    all.position(|entry| address(entry).as_ref() == Some(&wanted))
+        .unwrap_or(own)
 }

@@ -13,10 +13,10 @@ impl Compiler<'_> {
     pub(super) fn routing(
         &mut self,
         route: &Map<'_>,
+        map: &Map<'_>,
         target_count: usize,
         used: &[Option<&Provider>],
     ) -> Routing {
-        let map = route.map("routing");
         let mode = match map.text("mode") {
             Some("primary_only") => Mode::PrimaryOnly,
             Some(_) => Mode::PriorityFailover,
@@ -24,21 +24,21 @@ impl Compiler<'_> {
             None if target_count > 1 || map.has("mode") => Mode::PriorityFailover,
             None => Mode::PrimaryOnly,
         };
-        self.needs_failover(&map, mode);
+        self.needs_failover(map, mode);
         let sticky_tries = total(map.number("sticky_key_attempts")).max(1);
-        let attempts_max = self.attempts_max(&map, mode, target_count);
+        let attempts_max = self.attempts_max(map, mode, target_count);
         let sends_default = (attempts_max + sticky_tries - 1).min(SENDS_MAX);
         let sends_max = map
             .given_number("max_upstream_sends")
             .map_or(sends_default, total);
-        self.warn_about_retries(&map, route, used, attempts_max, sends_max);
+        self.warn_about_retries(map, route, used, attempts_max, sends_max);
         let cooldown = map.map("cooldown");
         Routing {
             mode,
             attempts_max,
             sends_max,
-            exhaustion: self.exhaustion(&map, route, mode),
-            fallback: self.fallback(&map),
+            exhaustion: self.exhaustion(map, route, mode),
+            fallback: self.fallback(map),
             tries_max: map
                 .given_number("max_retries")
                 .map(|extra| total(extra) + 1),
@@ -69,7 +69,7 @@ impl Compiler<'_> {
         match mode {
             Mode::PriorityFailover => given.unwrap_or(count),
             Mode::PrimaryOnly => {
-                if given.is_some_and(|given| given > 1) {
+                if given.is_some_and(|given| given > 1) && map.is_own("max_target_attempts") {
                     let message =
                         "no effect beyond 1: mode primary_only tries the first target alone";
                     self.report.warn(&map.at("max_target_attempts"), message);
@@ -89,7 +89,8 @@ impl Compiler<'_> {
             "retry_on_failure_within_ms",
             "max_failover_elapsed_ms",
         ] {
-            if map.has(key) {
+            // A profile is written for many routes, and says nothing to one that does not fail over.
+            if map.is_own(key) {
                 let message = format!(
                     "needs failover, and the mode of this route is {}{}; remove this, or set `mode: priority_failover`",
                     mode.label(),
@@ -105,6 +106,9 @@ impl Compiler<'_> {
     }
 
     fn exhaustion(&mut self, map: &Map<'_>, route: &Map<'_>, mode: Mode) -> Option<Exhaustion> {
+        if mode == Mode::PrimaryOnly && !map.is_own("exhaustion_retry") {
+            return None;
+        }
         let retry = map.given_map("exhaustion_retry")?;
         let rounds = retry.number("max_rounds");
         let wait_max = retry.given_number("max_wait_ms").map(Duration::from_millis);

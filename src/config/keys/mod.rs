@@ -1,14 +1,17 @@
 //! Every key of the configuration: what it is, what it may be, what its absence means. Tables only.
 
+mod policy;
 mod process;
 mod providers;
 mod routes;
 
+use self::policy::{CLIENT_KEYS, PROFILE, RULE_ITEM, SCHEDULER};
 use self::process::{ADMIN, LEDGER, SERVER};
 use self::providers::PROVIDER;
 use self::routes::ROUTE_ITEM;
 use super::defaults as preset;
 use super::schema::{Choice, Field, Given, Kind, Need, Preset, Shape, Text};
+use crate::core::limits::RULES_MAX;
 
 /// Adapters that a file may name. Which of them a build has is the catalog's knowledge.
 pub(super) const ADAPTERS: [&str; 23] = [
@@ -120,6 +123,33 @@ pub(super) static ROOT: Shape = shape(
             "routes",
             list(&ROUTE_ITEM, 1, preset::ROUTES_MAX),
             "Public model names and the ordered targets behind them.",
+        ),
+        optional(
+            "profiles",
+            Kind::Named {
+                of: &PROFILE,
+                max: preset::PROFILES_MAX,
+            },
+            "one, `default`, made from `scheduler`",
+            "Routing policies that routes name, under names of your choice. A route without `profile` uses the one called `default`.",
+        ),
+        optional(
+            "scheduler",
+            Kind::Mapping(&SCHEDULER),
+            "every default",
+            "The order of candidates everywhere. Without effect when there is a profile `default`.",
+        ),
+        optional(
+            "rules",
+            list(&RULE_ITEM, 0, RULES_MAX),
+            "none",
+            "Routing rules. All that match apply, by priority and then as they stand in the file.",
+        ),
+        optional(
+            "client_keys",
+            Kind::Mapping(&CLIENT_KEYS),
+            "clients are not told apart by name",
+            "Keys of the gateway's own clients.",
         ),
         optional(
             "ledger",

@@ -3,6 +3,7 @@
 use super::super::defaults as preset;
 use super::super::schema::Preset::{Flag, Number, Word, Words};
 use super::super::schema::{Choice, Kind, Shape, Text, millis};
+use super::policy::{KEY_EXPIRES, KEY_MODELS, KEY_PRIORITY, KEY_PRIORITY_BY_API, WEIGHT};
 use super::{SECRET, STATUSES, choice, defaulted, list, number, optional, required, shape};
 
 pub(super) static PROVIDER: Shape = shape(
@@ -89,7 +90,7 @@ pub(super) static PROVIDER: Shape = shape(
             "keys",
             list(&KEY_ITEM, 0, preset::KEYS_PER_PROVIDER_MAX),
             "requests carry no credential",
-            "Credentials, in order of preference.",
+            "Credentials. They are tried by priority, then as they stand here.",
         ),
         optional(
             "health",
@@ -335,5 +336,10 @@ static KEY: Shape = shape(
             "Name for records and the admin page; not the credential.",
         ),
         required("secret", Kind::Mapping(&SECRET), "The credential."),
+        KEY_PRIORITY,
+        KEY_PRIORITY_BY_API,
+        WEIGHT,
+        KEY_MODELS,
+        KEY_EXPIRES,
     ],
 );

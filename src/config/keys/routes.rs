@@ -2,7 +2,10 @@
 
 use super::super::defaults as preset;
 use super::super::schema::Preset::{Number, Word, Words};
-use super::super::schema::{Choice, Kind, Shape, Text, millis};
+use super::super::schema::{Choice, Field, Kind, Shape, Text, millis};
+use super::policy::{
+    HASH_ON, KEEP_PRIORITY, PRIORITY_MODE, SCHEDULING_MODE, TARGET_PRIORITY, WEIGHT,
+};
 use super::{STATUSES, choice, defaulted, list, number, optional, required, shape};
 use crate::core::limits::{SENDS_MAX, TARGETS_PER_ROUTE_MAX, WAIT_MAX};
 
@@ -34,9 +37,15 @@ static ROUTE: Shape = shape(
             "Where to send, in order.",
         ),
         optional(
+            "profile",
+            Kind::Text(Text::Name),
+            "default",
+            "A name from `profiles`: what holds where `routing` says nothing.",
+        ),
+        optional(
             "routing",
             Kind::Mapping(&ROUTING),
-            "every default",
+            "what the profile says, else every default",
             "How the route fails over.",
         ),
     ],
@@ -69,6 +78,8 @@ static TARGET: Shape = shape(
             "not limited here",
             "What this gateway sends to the target, at most. With `fallback_strategy: [rate_limiting]` an exhausted target is skipped; without, it ends the operation with 429 local_limit.",
         ),
+        TARGET_PRIORITY,
+        WEIGHT,
     ],
 );
 
@@ -98,83 +109,87 @@ static LIMITS: Shape = shape(
 /// A thousand million a minute is more than any provider sells.
 const COUNT_MAX: u64 = 1_000_000_000;
 
-static ROUTING: Shape = shape(
-    "How a route fails over.",
-    &[
-        optional(
-            "mode",
-            Kind::Choice(MODE),
-            "priority_failover with two or more targets, else primary_only",
-            "Whether other targets than the first are tried.",
-        ),
-        optional(
-            "max_target_attempts",
-            number(1, TARGETS_MAX, ""),
-            "the number of targets",
-            "Target attempts in one round, at most.",
-        ),
-        optional(
-            "max_upstream_sends",
-            number(1, SENDS_MAX as u64, ""),
-            "max_target_attempts, plus the extra sticky tries",
-            "Requests that one operation may send upstream, at most, over all rounds and retries. Never refilled.",
-        ),
-        optional(
-            "exhaustion_retry",
-            Kind::Mapping(&EXHAUSTION),
-            "off",
-            "One more round after every target was throttled, if the wait is short.",
-        ),
-        defaulted(
-            "fallback_strategy",
-            list(&STRATEGY_ITEM, 0, 4),
-            Words(preset::FALLBACK_STRATEGY),
-            "Which failures move on to the next target, beside those that are proved not to have run.",
-        ),
-        defaulted(
-            "fallback_http_statuses",
-            STATUSES,
-            Words(&[]),
-            "Single statuses that also move on, e.g. [401, 402, 404].",
-        ),
-        optional(
-            "max_retries",
-            number(0, SENDS_MAX as u64, ""),
-            "not limited beyond the other budgets",
-            "Tries after the first, over all rounds; 0 is never. Needs failover.",
-        ),
-        optional(
-            "retry_on_failure_within_ms",
-            millis(1),
-            "failures move on however late they come",
-            "A failure later than this after its attempt began is returned at once. Needs failover.",
-        ),
-        optional(
-            "max_failover_elapsed_ms",
-            millis(1),
-            "tries begin until the deadline",
-            "Once so much time has passed since the operation began, no other try begins; one in flight goes on. Needs failover.",
-        ),
-        defaulted(
-            "sticky_key_attempts",
-            number(0, 10, ""),
-            Number(preset::STICKY_KEY_ATTEMPTS),
-            "Tries of the first candidate in all; 0 and 1 both mean no extra one.",
-        ),
-        defaulted(
-            "on_client_disconnect",
-            Kind::Choice(DISCONNECT),
-            Word(preset::ON_CLIENT_DISCONNECT),
-            "What happens upstream when the client leaves in the middle of an answer.",
-        ),
-        optional(
-            "cooldown",
-            Kind::Mapping(&COOLDOWN),
-            "every default",
-            "How long a target is set aside for other operations.",
-        ),
-    ],
-);
+static ROUTING: Shape = shape("How a route fails over.", ROUTING_FIELDS);
+
+/// A profile has the same keys.
+pub(super) const ROUTING_FIELDS: &[Field] = &[
+    optional(
+        "mode",
+        Kind::Choice(MODE),
+        "priority_failover with two or more targets, else primary_only",
+        "Whether other targets than the first are tried.",
+    ),
+    optional(
+        "max_target_attempts",
+        number(1, TARGETS_MAX, ""),
+        "the number of targets",
+        "Target attempts in one round, at most.",
+    ),
+    optional(
+        "max_upstream_sends",
+        number(1, SENDS_MAX as u64, ""),
+        "max_target_attempts, plus the extra sticky tries",
+        "Requests that one operation may send upstream, at most, over all rounds and retries. Never refilled.",
+    ),
+    optional(
+        "exhaustion_retry",
+        Kind::Mapping(&EXHAUSTION),
+        "off",
+        "One more round after every target was throttled, if the wait is short.",
+    ),
+    defaulted(
+        "fallback_strategy",
+        list(&STRATEGY_ITEM, 0, 4),
+        Words(preset::FALLBACK_STRATEGY),
+        "Which failures move on to the next target, beside those that are proved not to have run.",
+    ),
+    defaulted(
+        "fallback_http_statuses",
+        STATUSES,
+        Words(&[]),
+        "Single statuses that also move on, e.g. [401, 402, 404].",
+    ),
+    optional(
+        "max_retries",
+        number(0, SENDS_MAX as u64, ""),
+        "not limited beyond the other budgets",
+        "Tries after the first, over all rounds; 0 is never. Needs failover.",
+    ),
+    optional(
+        "retry_on_failure_within_ms",
+        millis(1),
+        "failures move on however late they come",
+        "A failure later than this after its attempt began is returned at once. Needs failover.",
+    ),
+    optional(
+        "max_failover_elapsed_ms",
+        millis(1),
+        "tries begin until the deadline",
+        "Once so much time has passed since the operation began, no other try begins; one in flight goes on. Needs failover.",
+    ),
+    defaulted(
+        "sticky_key_attempts",
+        number(0, 10, ""),
+        Number(preset::STICKY_KEY_ATTEMPTS),
+        "Tries of the first candidate in all; 0 and 1 both mean no extra one.",
+    ),
+    defaulted(
+        "on_client_disconnect",
+        Kind::Choice(DISCONNECT),
+        Word(preset::ON_CLIENT_DISCONNECT),
+        "What happens upstream when the client leaves: it is closed, or read on within a bound to learn the usage.",
+    ),
+    optional(
+        "cooldown",
+        Kind::Mapping(&COOLDOWN),
+        "every default",
+        "How long a target is set aside for other operations.",
+    ),
+    PRIORITY_MODE,
+    SCHEDULING_MODE,
+    KEEP_PRIORITY,
+    HASH_ON,
+];
 
 const MODE: &[Choice] = &[
     choice("primary_only", "The first target alone."),

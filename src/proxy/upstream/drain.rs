@@ -7,6 +7,7 @@ use pingora_core::upstreams::peer::{HttpPeer, Peer};
 use tokio::time::timeout;
 
 use super::connector::AttemptConnector;
+use super::read_on::ReadOn;
 use super::session::{AttemptSession, Leftover};
 use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
 
@@ -14,8 +15,11 @@ use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
 const HINT_MARGIN: Duration = Duration::from_secs(1);
 
 /// Gives the connection of a finished session back.
-pub(super) async fn release(connector: &AttemptConnector, session: AttemptSession) {
-    let Some((mut inner, peer, leftover)) = session.into_leftover() else {
+pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSession) {
+    if ReadOn::begin(connector, &mut session) {
+        return;
+    }
+    let Some((inner, peer, leftover)) = session.into_leftover() else {
         return;
     };
     match leftover {
@@ -25,12 +29,16 @@ pub(super) async fn release(connector: &AttemptConnector, session: AttemptSessio
             let connector = connector.clone();
             tokio::spawn(async move { drain(connector, inner, peer).await });
         }
-        // Nothing of it may be used again; closing stops a provider that is still generating. On HTTP/2 that is the stream alone,
-        // and Pingora's pool has to learn of its end.
-        Leftover::Broken => match &mut inner {
-            HttpSession::H2(_) => pool(connector, inner, &peer).await,
-            HttpSession::H1(_) | HttpSession::Custom(()) => inner.shutdown().await,
-        },
+        Leftover::Broken => close(connector, inner, &peer).await,
+    }
+}
+
+/// Nothing of it may be used again; closing stops a provider that is still generating. On HTTP/2 that is the stream alone, and
+/// Pingora's pool has to learn of its end.
+pub(super) async fn close(connector: &AttemptConnector, mut inner: HttpSession, peer: &HttpPeer) {
+    match &mut inner {
+        HttpSession::H2(_) => pool(connector, inner, peer).await,
+        HttpSession::H1(_) | HttpSession::Custom(()) => inner.shutdown().await,
     }
 }
 
@@ -50,7 +58,7 @@ async fn drain(connector: AttemptConnector, mut inner: HttpSession, peer: HttpPe
     pool(&connector, inner, &peer).await;
 }
 
-async fn pool(connector: &AttemptConnector, mut inner: HttpSession, peer: &HttpPeer) {
+pub(super) async fn pool(connector: &AttemptConnector, mut inner: HttpSession, peer: &HttpPeer) {
     match idle_time(&inner, peer) {
         Some(Duration::ZERO) => inner.shutdown().await,
         idle => {

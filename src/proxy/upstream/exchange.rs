@@ -8,7 +8,7 @@ use pingora_core::{Error, Result};
 use pingora_http::ResponseHeader;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{broken, report};
+use super::failure::{broken, report, unreached};
 use super::limit::within;
 use super::session::{AGAIN, AttemptSession, Leftover};
 use super::spec::{AttemptSpec, missing};
@@ -26,15 +26,25 @@ use crate::providers::handshake;
 use crate::providers::headers::upstream_request_id;
 use crate::providers::peek::{self, Peek, Rest};
 use crate::providers::stream::{Progress, StreamWatch};
+use crate::providers::usage::UsageReader;
 use crate::proxy::respond;
 use crate::proxy::translate::Headers;
+
+/// In the first turn the two forwarders end, or in the second if the task has used up its budget in the first; at its end the client's
+/// side has seen it.
+const FORWARDER_TURNS: usize = 2;
 
 impl AttemptSession {
     /// Asks for the send, makes it, tells the executor what became of it, and obeys.
     pub(super) async fn exchange(&mut self) -> Result<()> {
         let spec = self.spec.clone().ok_or_else(missing)?;
-        // Lets Pingora's two message forwarders end first (see `session`).
-        tokio::task::yield_now().await;
+        // Lets Pingora's two message forwarders end first, and the client's side see that they have (see `session`). One turn is not
+        // enough: Pingora 0.9.1 joins these futures by a `try_join!` that begins one further at each turn, and after the first turn this
+        // one comes first. An answer that is ready at once, like one of the gateway's own, would be written while the client's side
+        // still goes on, and that takes a quick next request for a breach of the protocol.
+        for _ in 0..FORWARDER_TURNS {
+            tokio::task::yield_now().await;
+        }
         if let Some(strict) = &spec.cell.around.strict {
             // Pingora drops this future when the client leaves. A drain does not cut the wait short: it is no sleep, and what was read may
             // have its first send. Whatever comes of it, the executor is asked afterwards and sees deadline and drain as they are then.
@@ -50,7 +60,10 @@ impl AttemptSession {
                 self.leftover = Leftover::Finished;
                 report
             }
-            Err(report) => report,
+            Err(report) => {
+                self.is_over = true;
+                report
+            }
         };
         let next = spec.cell.feed(Event::Outcome(report));
         self.obey(&spec, &next)
@@ -61,13 +74,13 @@ impl AttemptSession {
             Next::Deliver(deliver) => self.deliver(spec, deliver),
             Next::Answer(answer) => self.answer(spec, answer),
             Next::Begin(_) | Next::Wait(_) => {
-                self.discard();
+                self.discard(spec);
                 let mut error = Error::new_up(AGAIN);
                 error.set_retry(true);
                 Err(error)
             }
             Next::Send | Next::Continue | Next::End => {
-                self.discard();
+                self.discard(spec);
                 let mut error = Error::new_in(pingora_core::ErrorType::InternalError);
                 error.set_retry(false);
                 Err(error)
@@ -108,7 +121,7 @@ impl AttemptSession {
 
     /// An answer of the gateway, passed on as if it came from upstream: the client's connection stays usable.
     fn answer(&mut self, spec: &AttemptSpec, answer: &FinalAnswer) -> Result<()> {
-        self.discard();
+        self.discard(spec);
         let answer = respond::final_answer(&spec.cell, answer)?;
         self.delivered = Some(answer.header);
         if !answer.body.is_empty() {
@@ -118,7 +131,9 @@ impl AttemptSession {
     }
 
     /// What was read of the answer is not wanted. An exchange that broke stays broken.
-    fn discard(&mut self) {
+    fn discard(&mut self, spec: &AttemptSpec) {
+        spec.cell.answer_discarded();
+        self.is_over = true;
         self.held.clear();
         if self.leftover == Leftover::Finished {
             self.leftover = Leftover::Discarded;
@@ -133,12 +148,13 @@ impl AttemptSession {
         let deadline = Instant::from_std(spec.cell.around.clock.instant(spec.deadline));
         self.total_ends = begun.checked_add(timeouts.total);
 
-        let connect = self.connector.inner.get_http_session(&spec.peer);
+        // Boxed: its state (name, socket, TLS) is large, and would be a part of this future while the answer is waited for.
+        let connect = Box::pin(self.connector.inner.get_http_session(&spec.peer));
         let connect_ends = deadline.min(begun + timeouts.connect);
         let reached = Reached::NothingSent;
         let inner = match within(&spec.cell, connect_ends, reached, connect).await {
             Err(_) => return Err(reached.timed_out()),
-            Ok(connected) => connected.map_err(|error| broken(reached, &error))?.0,
+            Ok(connected) => connected.map_err(|error| unreached(&error))?.0,
         };
         let timers = Timers {
             deadline,
@@ -146,12 +162,23 @@ impl AttemptSession {
             pause: timeouts.idle,
         };
         let inner = self.inner.insert(inner);
-        let head = write::send(inner, spec, timers).await?;
+        let head = write::send(inner, spec, timers, &mut self.is_sent).await?;
         self.ended = head.ended;
         self.written = Some(head.written);
+        self.note_length(&head.header);
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
         let header = self.upstream.insert(head.header).clone();
+        let headers = Headers(&header.headers);
+        let seen = ResponseHead {
+            status: header.status.as_u16(),
+            headers: &headers,
+        };
+        let (api, stream) = (spec.traits.api, spec.traits.stream);
+        spec.cell.answer_begun(UsageReader::new(api, stream, &seen));
+        if self.ended {
+            spec.cell.answer_ended();
+        }
         if spec.is_handshake() && !is_refusal(&header) {
             return self.switched(&header);
         }

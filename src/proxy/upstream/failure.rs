@@ -16,6 +16,13 @@ pub fn broken(reached: Reached, error: &Error) -> AttemptReport {
     report(delivered, class(error))
 }
 
+/// The report of an attempt for which there was no connection: nobody else at the address would get one either.
+pub fn unreached(error: &Error) -> AttemptReport {
+    let scope = Scope::Endpoint;
+    let report = report(Outcome::NotDelivered, class(error));
+    AttemptReport { scope, ..report }
+}
+
 /// A report without an answer.
 pub const fn report(outcome: Outcome, class: Class) -> AttemptReport {
     AttemptReport {

@@ -9,6 +9,7 @@ mod drain;
 mod exchange;
 mod failure;
 mod limit;
+mod read_on;
 mod session;
 mod spec;
 mod tunnel;

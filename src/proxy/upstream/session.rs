@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::HeaderMap;
+use futures::FutureExt;
+use http::{HeaderMap, StatusCode, header};
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::protocols::http::custom::client::Session as CustomSession;
 use pingora_core::protocols::http::custom::{BodyWrite, CustomMessageWrite};
@@ -49,7 +50,15 @@ pub struct AttemptSession {
     pub(super) held: VecDeque<Bytes>,
     /// Whether the upstream's body has been read to its end.
     pub(super) ended: bool,
+    /// What an HTTP/2 answer still lacks of its `content-length`; `None` when it has none. HTTP/1.1 sessions keep count themselves.
+    lacking: Option<u64>,
+    /// Whether the body ended by its length, without the end of its HTTP/2 stream.
+    end_owed: bool,
     pub(super) leftover: Leftover,
+    /// Whether the upstream broke, or its answer is not wanted: nothing of it is read on.
+    pub(super) is_over: bool,
+    /// Whether the whole request was written.
+    pub(super) is_sent: bool,
     /// How much of the request had been written when the head came; `None` while there is no head.
     pub(super) written: Option<Written>,
     /// When the whole answer has to be over.
@@ -83,7 +92,11 @@ impl AttemptSession {
             delivered: None,
             held: VecDeque::new(),
             ended: false,
+            lacking: None,
+            end_owed: false,
             leftover: Leftover::Broken,
+            is_over: false,
+            is_sent: false,
             written: None,
             total_ends: None,
             tunnel: None,
@@ -103,6 +116,8 @@ impl AttemptSession {
             (Some(Written::Part), _) if is_h1 => Leftover::Broken,
             (Some(_), _) if inner.response_done() => Leftover::Finished,
             (Some(_), Leftover::Discarded) => Leftover::Discarded,
+            // Reading on to the end of the stream spares the provider a reset.
+            (Some(_), Leftover::Finished) if self.end_owed => Leftover::Discarded,
             (Some(_), Leftover::Finished | Leftover::Broken) => Leftover::Broken,
         };
         Some((inner, peer, leftover))
@@ -137,16 +152,81 @@ impl AttemptSession {
     }
 
     fn have_read(&mut self, read: Result<Result<Option<Bytes>>, Elapsed>) -> Result<Option<Bytes>> {
+        self.is_over |= !matches!(read, Ok(Ok(_)));
         let Ok(read) = read else {
             let late = Error::explain(ErrorType::ReadTimedout, "the answer paused too long");
             return Err(late.into_up());
         };
         let read = read.map_err(|error| error.into_up())?;
+        if let (Some(bytes), Some(spec)) = (&read, &self.spec) {
+            spec.cell.answer_read(bytes);
+        }
         let is_done = |inner: &mut HttpSession| inner.response_done();
+        let bytes = read.as_ref().map_or(0, Bytes::len);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.lacking = self.lacking.map(|lacking| lacking.saturating_sub(bytes));
         if read.is_none() || self.inner.as_mut().is_some_and(is_done) {
+            // h2 0.4 breaks such a stream itself, but says that it ended well if trailers came.
+            if self.lacking.is_some_and(|lacking| lacking > 0) {
+                self.is_over = true;
+                let short = Error::explain(ErrorType::ReadError, "shorter than its length");
+                return Err(short.into_up());
+            }
             self.ended = true;
+        } else {
+            self.end_by_length();
+        }
+        if self.ended
+            && let Some(spec) = &self.spec
+        {
+            spec.cell.answer_ended();
         }
         Ok(read)
+    }
+
+    /// Notes the length of an HTTP/2 answer whose head has come.
+    pub(super) fn note_length(&mut self, head: &ResponseHeader) {
+        let bodiless = matches!(
+            head.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+        if bodiless || !matches!(self.inner, Some(HttpSession::H2(_))) {
+            return;
+        }
+        let mut lengths = head.headers.get_all(header::CONTENT_LENGTH).iter();
+        if let (Some(length), None) = (lengths.next(), lengths.next()) {
+            self.lacking = length.to_str().ok().and_then(|text| text.parse().ok());
+            self.end_by_length();
+        }
+    }
+
+    /// Ends an answer that has come whole by its `content-length`, whether or not its stream has ended: an HTTP/1.1 client has all of it,
+    /// and its next request waits as long as this session lives. Trailers that have come with the body pass; later ones are not waited for.
+    /// A reset takes nothing away any more. More bytes than the length never get here, as h2 breaks such a stream.
+    fn end_by_length(&mut self) {
+        if self.ended || self.lacking != Some(0) {
+            return;
+        }
+        let Some(inner) = self.inner.as_mut() else {
+            return;
+        };
+        // Not waited for: an await here could be dropped together with the part that was just read.
+        let next = tokio::task::unconstrained(inner.read_response_body()).now_or_never();
+        let is_at_end = matches!(next, Some(Ok(None))) || inner.response_done();
+        self.end_owed = !is_at_end;
+        self.ended = true;
+    }
+
+    /// Whether trailers have come that nobody has read.
+    fn has_trailers(&self) -> bool {
+        let is_open = |inner: &HttpSession| match inner {
+            HttpSession::H2(inner) => !inner.response_finished(),
+            HttpSession::H1(_) | HttpSession::Custom(()) => false,
+        };
+        self.leftover == Leftover::Finished
+            && self.ended
+            && !self.end_owed
+            && self.inner.as_ref().is_some_and(is_open)
     }
 
     /// The error event that tells the client of a broken stream, if the stream is one that can carry it.
@@ -263,7 +343,9 @@ impl CustomSession for AttemptSession {
 
     async fn read_trailers(&mut self) -> Result<Option<HeaderMap>> {
         match self.inner.as_mut() {
-            Some(HttpSession::H2(inner)) if self.leftover == Leftover::Finished => {
+            Some(HttpSession::H2(inner))
+                if self.leftover == Leftover::Finished && !self.end_owed =>
+            {
                 inner.read_trailers().await
             }
             _ => Ok(None),
@@ -279,7 +361,7 @@ impl CustomSession for AttemptSession {
             return Ok(false);
         }
         if self.ended {
-            return Ok(true);
+            return Ok(!self.has_trailers());
         }
         match self.inner.as_mut() {
             Some(HttpSession::H2(inner)) => inner.check_response_end_or_error(),

@@ -64,15 +64,17 @@ impl Timers {
     }
 }
 
-/// Sends the request and returns the head of the answer, or the report of what broke.
+/// Sends the request and returns the head of the answer, or the report of what broke. `is_sent` tells who drops this while it waits
+/// whether the whole request was written.
 pub(super) async fn send(
     inner: &mut HttpSession,
     spec: &AttemptSpec,
     timers: Timers,
+    is_sent: &mut bool,
 ) -> Result<Head, AttemptReport> {
     match inner {
-        HttpSession::H1(session) => send_h1(session, spec, timers).await,
-        HttpSession::H2(session) => send_h2(session, spec, timers).await,
+        HttpSession::H1(session) => send_h1(session, spec, timers, is_sent).await,
+        HttpSession::H2(session) => send_h2(session, spec, timers, is_sent).await,
         HttpSession::Custom(()) => Err(broken(Reached::NothingSent, &super::spec::missing())),
     }
 }
@@ -81,6 +83,7 @@ async fn send_h1(
     session: &mut Http1,
     spec: &AttemptSpec,
     timers: Timers,
+    is_sent: &mut bool,
 ) -> Result<Head, AttemptReport> {
     let header = spec.request_header(Wire::H1);
     let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
@@ -96,6 +99,7 @@ async fn send_h1(
         let head = head_of(early, written, spec).and_then(|head| head.ok_or_else(unexpected_task));
         return head.map_err(|error| broken(Reached::Sent, &error));
     }
+    *is_sent = true;
     let due = timers.head_due();
     loop {
         let read = session.read_response_task();
@@ -221,6 +225,7 @@ async fn send_h2(
     session: &mut Http2,
     spec: &AttemptSpec,
     timers: Timers,
+    is_sent: &mut bool,
 ) -> Result<Head, AttemptReport> {
     let header = spec.request_header(Wire::H2);
     let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
@@ -258,6 +263,7 @@ async fn send_h2(
             }
             wrote = &mut write, if !written => {
                 written = true;
+                *is_sent = wrote.is_ok();
                 due = timers.head_due();
                 let Err(error) = wrote else {
                     watch(spec, due);

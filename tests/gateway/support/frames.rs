@@ -28,6 +28,15 @@ pub const REFUSED_STREAM: u32 = 7;
 pub const CANCEL: u32 = 8;
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
+/// The bytes of a frame.
+pub fn bytes(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
+    bytes.extend_from_slice(&stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
 impl Link {
     /// Reads the preface and sends settings, as pairs of id and value.
     pub async fn greet(&mut self, settings: &[(u16, u32)]) -> Option<()> {
@@ -47,11 +56,12 @@ impl Link {
 
     /// Writes a frame.
     pub async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut bytes = vec![length[1], length[2], length[3], kind, flags];
-        bytes.extend_from_slice(&stream.to_be_bytes());
-        bytes.extend_from_slice(payload);
-        let _ = self.stream.write_all(&bytes).await;
+        self.bytes(&bytes(kind, flags, stream, payload)).await;
+    }
+
+    /// Writes bytes as they are.
+    pub async fn bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes).await;
     }
 
     /// The next frame; settings and pings are acknowledged on the way.

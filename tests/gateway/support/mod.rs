@@ -2,6 +2,7 @@
 
 pub mod caller;
 pub mod client;
+pub mod database;
 pub mod frames;
 pub mod process;
 pub mod raw;

@@ -153,3 +153,46 @@ fn a_file_that_cannot_be_read_is_one_problem() {
         "x.yaml:1:1: config: cannot read the file: byte 1 is not UTF-8 text"
     );
 }
+
+// Whoever looks at records needs the store's secret, and none of the providers'.
+#[test]
+fn the_ledger_is_read_without_the_keys_of_providers() {
+    use rondo::config::{Environment, load_ledger};
+    use rondo::policy::snapshot::LedgerStore;
+
+    let read = |ledger: &str, with_database: bool| {
+        let text = format!(
+            "providers: {{ a: {{ adapter: openai, keys: [{{ name: k, secret: {{ env: NOT_HERE }} }}] }} }}\n\
+             routes: [{{ name: r, models: [m], targets: [{{ name: t, provider: a }}] }}]\nledger: {ledger}\n"
+        );
+        let mut env = super::FakeEnv::default();
+        env.file("/etc/rondo/rondo.yaml", &text);
+        if with_database {
+            env.set("DATABASE_URL", "postgres://u:secret-of-db@db/rondo");
+        }
+        let environment = Environment {
+            env: &env,
+            catalog: &super::FakeCatalog,
+            previous: None,
+        };
+        load_ledger(std::path::Path::new("/etc/rondo/rondo.yaml"), &environment)
+            .map(|settings| settings.store)
+            .map_err(|problems| problems.to_string())
+    };
+    let path = "records.db".to_owned();
+    assert_eq!(
+        read("{ path: records.db }", false),
+        Ok(LedgerStore::Sqlite { path })
+    );
+    let postgres = "{ store: postgres, url: { env: DATABASE_URL } }";
+    assert!(matches!(
+        read(postgres, true),
+        Ok(LedgerStore::Postgres { .. })
+    ));
+    assert!(read(postgres, false).unwrap_err().contains("DATABASE_URL"));
+    assert!(
+        read("{ speed: 3 }", false)
+            .unwrap_err()
+            .contains("ledger.speed")
+    );
+}

@@ -50,7 +50,7 @@ fn what_is_not_one_yaml_mapping_is_refused() {
     refused(
         "- a\n",
         &[
-            "rondo.yaml:1:1: config: found a list; needed is a mapping of these keys: server, admin, providers, routes, ledger",
+            "rondo.yaml:1:1: config: found a list; needed is a mapping of these keys: server, admin, providers, routes, profiles, scheduler, rules, client_keys, ledger",
         ],
     );
     refused(
@@ -123,15 +123,15 @@ fn unknown_and_duplicate_keys_are_refused() {
     refused(
         &with_routing("max_rounds: 1"),
         &[
-            "rondo.yaml:15:7: routes[0].routing.max_rounds: unknown key; allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, max_failover_elapsed_ms, sticky_key_attempts, on_client_disconnect, cooldown",
+            "rondo.yaml:15:7: routes[0].routing.max_rounds: unknown key; allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, max_failover_elapsed_ms, sticky_key_attempts, on_client_disconnect, cooldown, priority_mode, scheduling_mode, keep_priority_on_conversion, hash_on",
         ],
     );
     refused(
         "providers: { \"a b\": { adapter: openai } }\nroutes: none\nrutes: 1\n",
         &[
             "rondo.yaml:1:14: providers.\"a b\": not a usable name; needed is a name of 1 to 64 letters, digits, `.`, `_` and `-`",
-            "rondo.yaml:2:9: routes: found text; needed is a list, each item a mapping of these keys: name, models, deadline_ms, targets, routing",
-            "rondo.yaml:3:1: rutes: unknown key; did you mean `routes`? Allowed here: server, admin, providers, routes, ledger",
+            "rondo.yaml:2:9: routes: found text; needed is a list, each item a mapping of these keys: name, models, deadline_ms, targets, profile, routing",
+            "rondo.yaml:3:1: rutes: unknown key; did you mean `routes`? Allowed here: server, admin, providers, routes, profiles, scheduler, rules, client_keys, ledger",
         ],
     );
 }
@@ -159,7 +159,7 @@ routes:
             "rondo.yaml:6:14: routes[0].models[0]: `*` stands at the end only, and once",
             "rondo.yaml:7:18: routes[0].deadline_ms: 0 is out of range; allowed is 1 to 86400000",
             "rondo.yaml:8:36: routes[0].targets[0].provider: no provider is called c; there are: a",
-            "rondo.yaml:9:16: routes[0].routing.max_rtries: unknown key; did you mean `max_retries`? Allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, max_failover_elapsed_ms, sticky_key_attempts, on_client_disconnect, cooldown",
+            "rondo.yaml:9:16: routes[0].routing.max_rtries: unknown key; did you mean `max_retries`? Allowed here: mode, max_target_attempts, max_upstream_sends, exhaustion_retry, fallback_strategy, fallback_http_statuses, max_retries, retry_on_failure_within_ms, max_failover_elapsed_ms, sticky_key_attempts, on_client_disconnect, cooldown, priority_mode, scheduling_mode, keep_priority_on_conversion, hash_on",
         ],
     );
 }
@@ -185,7 +185,7 @@ fn missing_keys_are_told_at_the_mapping_that_lacks_them() {
         &changed("    targets:", "    targets: []\n    tarkets:"),
         &[
             "rondo.yaml:11:14: routes[0].targets: empty; at least 1 is needed",
-            "rondo.yaml:12:5: routes[0].tarkets: unknown key; did you mean `targets`? Allowed here: name, models, deadline_ms, targets, routing",
+            "rondo.yaml:12:5: routes[0].tarkets: unknown key; did you mean `targets`? Allowed here: name, models, deadline_ms, targets, profile, routing",
         ],
     );
     refused(

@@ -35,6 +35,7 @@ use rondo::executor::effect::{
 };
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::plan::Plan;
+use rondo::policy::route::Target;
 use rondo::policy::routing::Mode;
 
 pub use keys::Cooling;
@@ -80,9 +81,10 @@ struct Wait {
 #[derive(Debug)]
 pub struct Auditor {
     plan: Plan,
-    /// The keys that each candidate may use, and the cooldowns of all of its keys.
+    /// All keys of each target of the route. A target may stand in several places, and is the same in all.
     keys: Vec<Vec<KeyBooks>>,
-    cooldowns: Vec<Vec<usize>>,
+    /// The keys that each candidate may use, in order.
+    order: Vec<Vec<usize>>,
     now: MonoTime,
     began: MonoTime,
     history: Vec<(MonoTime, Event, Next, Vec<Note>)>,
@@ -124,8 +126,8 @@ pub struct Auditor {
 
 impl Auditor {
     pub fn new(plan: &Plan, began: MonoTime) -> Auditor {
-        let pool = |candidate: &usize| {
-            let keys = plan.route.targets[*candidate].keys.iter();
+        let pool = |target: &Target| {
+            let keys = target.keys.iter();
             let books = keys.map(|key| KeyBooks {
                 cooldown: Arc::as_ptr(&key.cooldown) as usize,
                 aside: Arc::as_ptr(&key.aside) as usize,
@@ -135,18 +137,15 @@ impl Auditor {
             });
             books.collect::<Vec<_>>()
         };
-        let all: Vec<_> = plan.candidates.iter().map(pool).collect();
-        let cooldowns = all
-            .iter()
-            .map(|keys| keys.iter().map(|key| key.cooldown).collect());
-        let cooldowns = cooldowns.collect();
-        let mut keys = all;
-        if plan.binding.is_some() {
-            keys.iter_mut().for_each(|keys| keys.truncate(1));
-        }
+        let keys = plan.route.targets.iter().map(pool).collect();
+        // R-F8: a bound operation has the first key alone.
+        let most = plan.binding.map_or(usize::MAX, |_| 1);
+        let order = plan.candidates.iter();
+        let order = order.map(|c| c.keys.iter().copied().take(most).collect());
+        let order = order.collect();
         Auditor {
             keys,
-            cooldowns,
+            order,
             counted: BTreeMap::new(),
             spent: BTreeSet::new(),
             pause: None,
@@ -186,6 +185,18 @@ impl Auditor {
     /// The attempt that is open now.
     pub fn open(&self) -> Option<Begin> {
         self.open.as_ref().map(|open| open.begin)
+    }
+
+    /// The attempt whose send was dispatched and is not settled.
+    pub fn sent(&self) -> Option<Begin> {
+        let open = self.open.as_ref().filter(|open| open.sent);
+        open.map(|open| open.begin)
+    }
+
+    /// Whether a send is out of which nothing is known yet.
+    pub fn is_undecided(&self) -> bool {
+        let mut open = self.open.iter();
+        open.any(|open| open.sent && open.report.is_none())
     }
 
     /// Whether the operation sleeps now.
@@ -329,7 +340,7 @@ impl Auditor {
         let (begin, seen, failing) = (open.begin, open.cooling_seen, open.failing_seen);
         match report.outcome {
             Outcome::Succeeded => {
-                let key = self.keys[begin.candidate][begin.key].cooldown;
+                let key = self.keys[begin.target][begin.key].cooldown;
                 cooling.end(key, seen);
                 cooling.recover(key, failing);
             }
@@ -339,7 +350,7 @@ impl Auditor {
             | Outcome::Ambiguous
             | Outcome::Partial => {
                 self.count_curable(&begin, report);
-                self.take_of_key(begin.candidate, begin.key, report, cooling);
+                self.take_of_key(begin.target, begin.key, report, cooling);
             }
         }
         let mut open = self.open.take().unwrap();

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use rondo::core::decision::Decision;
 use rondo::core::settlement::OperationOutcome;
 use rondo::executor::effect::{Effects, Note, SecondRoundEnd, WaitEnd};
+use rondo::executor::plan::Plan;
+use rondo::policy::ordering::Why;
 
 /// What happened, counted from the notes alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +30,9 @@ pub struct Tally {
     pub retries_exhausted: u64,
     pub next_keys: u64,
     pub budgets_exhausted: u64,
+    /// Operations that begin elsewhere than at the first target, and those that a good answer drew there.
+    pub begun_elsewhere: u64,
+    pub drawn_by_affinity: u64,
     pub suppressed: BTreeMap<&'static str, u64>,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub reasons: BTreeMap<&'static str, u64>,
@@ -53,6 +58,8 @@ impl Tally {
         self.retries_exhausted += other.retries_exhausted;
         self.next_keys += other.next_keys;
         self.budgets_exhausted += other.budgets_exhausted;
+        self.begun_elsewhere += other.begun_elsewhere;
+        self.drawn_by_affinity += other.drawn_by_affinity;
         self.most_waiting = self.most_waiting.max(other.most_waiting);
         for (from, to) in [
             (&other.suppressed, &mut self.suppressed),
@@ -63,6 +70,13 @@ impl Tally {
                 *to.entry(label).or_default() += count;
             }
         }
+    }
+
+    pub fn reordered(&mut self, plan: &Plan) {
+        let first = plan.candidates.first();
+        self.begun_elsewhere += u64::from(first.is_some_and(|first| first.target != 0));
+        let affine = first.is_some_and(|first| first.place.why == Why::Affinity);
+        self.drawn_by_affinity += u64::from(affine);
     }
 
     pub fn take(&mut self, effects: &Effects) {
@@ -124,6 +138,10 @@ impl Tally {
 
     /// A run of some length that never saw one of these proves nothing about it.
     pub fn assert_that_everything_happened(&self) {
+        assert!(
+            self.begun_elsewhere > 0 && self.drawn_by_affinity > 0,
+            "{self:#?}"
+        );
         for label in [
             "client_gone",
             "shutdown",

@@ -14,18 +14,19 @@ use rondo::executor::event::{Event, StreamEnd};
 use rondo::policy::admission::Waiters;
 use rondo::policy::buffered::{BufferedBytes, Reservation};
 use rondo::policy::cooldown::KeyAside;
-use rondo::policy::limits::{LimitRules, TargetLimits};
-use rondo::policy::provider::RetryRules;
-use rondo::policy::retry_budget::RetryBudget;
-use rondo::policy::route::{Route, TargetKey};
-use rondo::policy::routing::{Fallback, Mode};
+use rondo::policy::load::Load;
+use rondo::policy::provider::KeyRules;
+use rondo::policy::route::TargetKey;
+use rondo::policy::snapshot::Snapshot;
 
 use super::auditor::Cooling;
+use super::lanes::Lane;
+use super::orders::{self, Orders};
 use super::tally::Tally;
 use super::upstream::Upstream;
 use crate::support::driver::{Driver, Surroundings};
 use crate::support::ms;
-use crate::support::spec::{Spec, route};
+use crate::support::spec::Spec;
 
 /// The longest that a committed answer may be written.
 const STREAM_MAX: Duration = Duration::from_secs(30);
@@ -51,18 +52,10 @@ struct Flight {
     driver: Driver,
     version: u32,
     waiters: Arc<Waiters>,
+    loads: Vec<Arc<Load>>,
+    client: String,
     /// Given back when the operation has ended.
     _body: Reservation,
-}
-
-/// A route as its newest snapshot has it, and the counters that outlive snapshots.
-struct Lane {
-    spec: Spec,
-    route: Arc<Route>,
-    upstreams: Vec<usize>,
-    waiters: Arc<Waiters>,
-    retry_budget: Arc<RetryBudget>,
-    accounts: Vec<Option<Arc<TargetLimits>>>,
 }
 
 /// One world.
@@ -74,6 +67,9 @@ pub struct Epoch {
     upstreams: Vec<Upstream>,
     /// The keys of each upstream.
     pools: Vec<Vec<TargetKey>>,
+    /// Providers and what is remembered of clients; its routes are not used.
+    snapshot: Arc<Snapshot>,
+    orders: Orders,
     forgotten: Vec<Arc<KeyAside>>,
     lanes: Vec<Lane>,
     account: Arc<BufferedBytes>,
@@ -134,13 +130,24 @@ impl Epoch {
             0 => Spec::pool(0),
             _ => Spec::pool(rng.random_range(1..=3)),
         });
-        let pools: Vec<Vec<TargetKey>> = pools.collect();
-        let lanes = (0..5).map(|_| Lane::new(&mut rng, &pools)).collect();
+        let mut pools: Vec<Vec<TargetKey>> = pools.collect();
+        for key in pools.iter_mut().flatten() {
+            key.rules = Arc::new(KeyRules {
+                priority: rng.random_range(0..3),
+                weight: rng.random_range(1..=3),
+                ..KeyRules::default()
+            });
+        }
+        let lanes = (0..5)
+            .map(|index| Lane::new(&mut rng, &pools, format!("lane{index}")))
+            .collect();
         Epoch {
             now: MonoTime::from_micros(1_000_000),
             queue: BinaryHeap::new(),
             ticket: 0,
             upstreams,
+            snapshot: orders::providers(),
+            orders: Orders::default(),
             pools,
             forgotten: Vec::new(),
             lanes,
@@ -236,7 +243,7 @@ impl Epoch {
                     self.forgotten.push(std::mem::take(&mut key.aside));
                 }
                 for lane in &mut self.lanes {
-                    lane.rebuild(&self.pools);
+                    lane.rebuild(&mut self.rng, &self.pools);
                 }
             }
         }
@@ -260,15 +267,25 @@ impl Epoch {
             return;
         };
         let id = usize::try_from(self.tally.operations).unwrap();
-        let driver = Driver::new(
-            spec.plan(&lane.route, self.now),
-            self.now,
-            self.rng.next_u64(),
-        );
+        let client = format!("{}-{}", lane.name, self.rng.random_range(0..6));
+        let (snapshot, route) = (&self.snapshot, &lane.route);
+        let asked = orders::Asked {
+            snapshot,
+            route,
+            client: &client,
+            is_bound: spec.bound,
+            now: self.now,
+        };
+        let plan = asked.plan(spec.plan(route, self.now), &mut self.rng);
+        self.orders.check(&asked, &plan);
+        self.tally.reordered(&plan);
+        let driver = Driver::new(plan, self.now, self.rng.next_u64());
         let flight = Flight {
             driver,
             version: 0,
             waiters: Arc::clone(&lane.waiters),
+            loads: lane.loads.clone(),
+            client,
             _body: body,
         };
         self.lane_of.insert(id, lane.upstreams.clone());
@@ -310,9 +327,14 @@ impl Epoch {
             upstreams: &mut self.upstreams,
             lane: &self.lane_of[&id],
         };
+        let told = orders::Told::of(&event, flight.driver.auditor.is_undecided());
+        let open = flight.driver.auditor.open();
         let effects = flight
             .driver
             .feed(self.now, event, &mut self.cooling, &mut around);
+        let plan = flight.driver.executor.plan();
+        self.orders
+            .learn(&flight.client, plan, open, told, self.now);
         self.tally.take(&effects);
         let ended = flight.driver.has_ended();
         assert_eq!(
@@ -384,6 +406,22 @@ impl Epoch {
             self.tally.most_waiting = self.tally.most_waiting.max(count);
         }
         self.audit_limits();
+        // A send is in flight from its dispatch point to its settlement, and nowhere else.
+        let mut in_flight: BTreeMap<usize, u64> = BTreeMap::new();
+        for flight in self.flights.values() {
+            if let Some(begin) = flight.driver.auditor.sent() {
+                let load = Arc::as_ptr(&flight.loads[begin.target]) as usize;
+                *in_flight.entry(load).or_default() += 1;
+            }
+        }
+        for load in self.lanes.iter().flat_map(|lane| &lane.loads) {
+            let expected = in_flight.get(&(Arc::as_ptr(load) as usize));
+            assert_eq!(
+                load.sends(),
+                expected.copied().unwrap_or(0),
+                "sends in flight"
+            );
+        }
         let held: u64 = self
             .flights
             .values()
@@ -436,137 +474,5 @@ impl Epoch {
         }
         self.tally.balance();
         self.tally
-    }
-}
-
-impl Lane {
-    fn new(rng: &mut SmallRng, all: &[Vec<TargetKey>]) -> Lane {
-        let count = rng.random_range(1..=4);
-        let mut upstreams = Vec::new();
-        while upstreams.len() < count {
-            let candidate = rng.random_range(0..all.len());
-            if !upstreams.contains(&candidate) {
-                upstreams.push(candidate);
-            }
-        }
-        let slots_max = *[2, 8, 64].choose(rng).unwrap();
-        let bytes_max = *[6_000, 1_000_000].choose(rng).unwrap();
-        let waiters = Arc::new(Waiters::new(slots_max, bytes_max));
-        let spec = Spec {
-            slots_max,
-            bytes_max,
-            limited: match rng.random_range(0..2) {
-                0 => rng.random_range(1..16),
-                _ => 0,
-            },
-            limits: LimitRules {
-                requests_per_minute: *[None, Some(40), Some(400)].choose(rng).unwrap(),
-                tokens_per_minute: *[None, Some(1_500), Some(200_000)].choose(rng).unwrap(),
-                concurrent: *[None, Some(1), Some(4)].choose(rng).unwrap(),
-            },
-            budget: (
-                *[5, 20].choose(rng).unwrap(),
-                *[0, 1, 10].choose(rng).unwrap(),
-            ),
-            ..any_spec(rng, count)
-        };
-        let retry_budget = spec.retry_budget();
-        let accounts = spec.accounts();
-        let pools = upstreams.iter().map(|index| all[*index].clone());
-        let route = spec.build_with(
-            pools.collect(),
-            Arc::clone(&waiters),
-            Arc::clone(&retry_budget),
-            &accounts,
-        );
-        Lane {
-            spec,
-            route,
-            upstreams,
-            waiters,
-            retry_budget,
-            accounts,
-        }
-    }
-
-    /// Another snapshot: other rules, the same counters (R-C2). Operations in flight keep the route they began with.
-    fn reload(&mut self, rng: &mut SmallRng, all: &[Vec<TargetKey>]) {
-        let Spec {
-            slots_max,
-            bytes_max,
-            budget,
-            limited,
-            limits,
-            ..
-        } = self.spec;
-        self.spec = Spec {
-            slots_max,
-            bytes_max,
-            budget,
-            limited,
-            limits,
-            ..any_spec(rng, self.upstreams.len())
-        };
-        self.rebuild(all);
-    }
-
-    fn rebuild(&mut self, all: &[Vec<TargetKey>]) {
-        let pools = self.upstreams.iter().map(|index| all[*index].clone());
-        self.route = self.spec.build_with(
-            pools.collect(),
-            Arc::clone(&self.waiters),
-            Arc::clone(&self.retry_budget),
-            &self.accounts,
-        );
-    }
-}
-
-fn any_spec(rng: &mut SmallRng, targets: usize) -> Spec {
-    let attempts_max = u32::try_from(rng.random_range(1..=targets)).unwrap();
-    Spec {
-        mode: if rng.random_range(0..10) == 0 {
-            Mode::PrimaryOnly
-        } else {
-            Mode::PriorityFailover
-        },
-        attempts_max,
-        sends_max: rng.random_range(1..=2 * attempts_max + 4),
-        rounds_max: if rng.random_range(0..4) == 0 { 1 } else { 2 },
-        wait_max: *[300, 2_000, 10_000].choose(rng).unwrap(),
-        fallback: Fallback {
-            http_429: rng.random_range(0..4) > 0,
-            http_5xx: rng.random_range(0..2) == 0,
-            transport_error: rng.random_range(0..3) == 0,
-            rate_limiting: rng.random_range(0..3) > 0,
-            statuses: if rng.random_range(0..4) == 0 {
-                vec![401, 402, 404]
-            } else {
-                Vec::new()
-            },
-        },
-        tries_max: (rng.random_range(0..4) == 0).then(|| rng.random_range(1..=4)),
-        fail_within: (rng.random_range(0..4) == 0).then(|| rng.random_range(100..3_000)),
-        failover_within: (rng.random_range(0..4) == 0).then(|| rng.random_range(50..3_000)),
-        sticky_tries: rng.random_range(1..=3),
-        cooldown_max: *[0, 1_000, 60_000].choose(rng).unwrap(),
-        quota_aside: *[0, 5_000, 600_000].choose(rng).unwrap(),
-        failures: *[None, Some((2, 2_000, 700)), Some((3, 10_000, 5_000))]
-            .choose(rng)
-            .unwrap(),
-        tokens: rng.random_range(1..=2_000),
-        deadline: *[1_000, 8_000, 60_000].choose(rng).unwrap(),
-        caller_owns_retries: rng.random_range(0..2) == 0,
-        // Most providers leave retries to the caller.
-        internal: match rng.random_range(0..3) {
-            0 => rng.random_range(1..16),
-            _ => 0,
-        },
-        retry: Some(RetryRules {
-            attempts_max: rng.random_range(1..=5),
-            elapsed_max: ms(*[400, 3_000, 20_000].choose(rng).unwrap()),
-            delay_base: ms(*[1, 50, 250].choose(rng).unwrap()),
-            delay_max: ms(*[250, 2_000].choose(rng).unwrap()),
-        }),
-        ..route(targets)
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod driver;
+pub mod ordered;
 pub mod reports;
 pub mod spec;
 

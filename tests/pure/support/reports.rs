@@ -12,6 +12,8 @@
 //! | `400` `404` `500` `502` ... | refusals by status |
 //! | `auth403` `auth429` `quota402` `context500` `config503` | the same classes under other statuses |
 //! | `bare503` | a 503 that says nothing more |
+//! | `unreached` | no connection: nobody else at the address gets one |
+//! | `region` | 403 for everything at the provider |
 //! | `nd` `reset` `timeout` `malformed` `partial` | no answer, or a broken one |
 
 use std::sync::{Arc, LazyLock};
@@ -20,7 +22,7 @@ use std::time::Duration;
 use rondo::core::api::Api;
 use rondo::core::certificate::{PushbackKind, RejectionCertificate};
 use rondo::core::class::Class;
-use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Reply};
+use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Reply, Scope};
 use rondo::providers::answer::{BodyEnd, RequestTraits, ResponseHead};
 use rondo::providers::classify::classify;
 use rondo::providers::registry;
@@ -135,6 +137,20 @@ pub fn named(token: &str) -> AttemptReport {
     match token {
         "ok" => return success(),
         "nd" => return not_delivered(),
+        "unreached" => {
+            let scope = Scope::Endpoint;
+            return AttemptReport {
+                scope,
+                ..not_delivered()
+            };
+        }
+        "region" => {
+            let scope = Scope::Provider;
+            return AttemptReport {
+                scope,
+                ..refused(403, Class::Config, Carrier::Status)
+            };
+        }
         "reset" => return ambiguous(Class::Transport),
         "timeout" => return ambiguous(Class::Timeout),
         "malformed" => return ambiguous(Class::Malformed),

@@ -8,10 +8,12 @@ use rondo::executor::plan::Plan;
 use rondo::policy::admission::Waiters;
 use rondo::policy::health::{Health, HealthRules};
 use rondo::policy::limits::{LimitRules, TargetLimits};
+use rondo::policy::ordering::{Candidate, Candidates, Place};
 use rondo::policy::provider::{Ownership, RetryRules};
 use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Exhaustion, FailureRules, Fallback, Mode, OnDisconnect, Routing};
+use rondo::policy::scheduling::{RoutePolicy, Scheduling};
 
 use super::ms;
 
@@ -58,6 +60,12 @@ pub struct Spec {
     pub internal: u64,
     /// Their rules.
     pub retry: Option<RetryRules>,
+    /// Whether all targets are models of one provider, at one address.
+    pub one_provider: bool,
+    /// Places in order: a target and keys of it. Every target with its whole pool when absent.
+    pub places: Option<Vec<(usize, Vec<usize>)>>,
+    /// How the candidates of a simulated operation are ordered.
+    pub scheduling: Scheduling,
 }
 
 /// One ordered pass over `targets`.
@@ -96,6 +104,9 @@ pub fn route(targets: usize) -> Spec {
         keys: 0,
         internal: 0,
         retry: None,
+        one_provider: false,
+        places: None,
+        scheduling: Scheduling::default(),
     }
 }
 
@@ -180,7 +191,21 @@ impl Spec {
     }
 
     pub fn build(&self) -> Arc<Route> {
-        let pools = (0..self.targets).map(|_| Spec::pool(self.keys)).collect();
+        let first = Spec::pool(self.keys);
+        let pools = (0..self.targets).map(|target| {
+            let mut pool = Spec::pool(self.keys);
+            if self.one_provider && target > 0 {
+                // A key that is set aside is so for every model.
+                for (key, of_first) in pool.iter_mut().zip(&first) {
+                    key.aside = Arc::clone(&of_first.aside);
+                }
+            }
+            pool
+        });
+        let mut pools: Vec<Vec<TargetKey>> = pools.collect();
+        if let Some(pool) = pools.first_mut() {
+            *pool = first;
+        }
         let waiters = Arc::new(Waiters::new(self.slots_max, self.bytes_max));
         self.build_with(pools, waiters, self.retry_budget(), &self.accounts())
     }
@@ -226,7 +251,7 @@ impl Spec {
     ) -> Arc<Route> {
         let target = |(index, keys): (usize, Vec<TargetKey>)| Target {
             name: format!("T{}", index + 1).into(),
-            provider: index,
+            provider: if self.one_provider { 0 } else { index },
             model: None,
             keys,
             ownership: if self.is_internal(index) {
@@ -237,6 +262,11 @@ impl Spec {
             retry: self.retry.filter(|_| self.is_internal(index)),
             limits: limits[index].clone(),
             health: (self.unhealthy & (1 << index) != 0).then(unhealthy),
+            priority: 0,
+            weight: 1,
+            id: index as u64,
+            endpoint: if self.one_provider { 0 } else { index },
+            load: None,
         };
         Arc::new(Route {
             name: "route".into(),
@@ -246,13 +276,33 @@ impl Spec {
             deadline: ms(self.deadline),
             waiters,
             retry_budget,
+            policy: RoutePolicy {
+                scheduling: self.scheduling.clone(),
+                ..RoutePolicy::default()
+            },
+            prepared: Vec::new(),
         })
+    }
+
+    fn candidates(&self, route: &Route) -> Candidates {
+        let Some(places) = &self.places else {
+            return Candidate::each(route);
+        };
+        let place = Place::CONFIGURED;
+        let candidates = places.iter().map(|(target, keys)| Candidate {
+            target: *target,
+            keys: keys.clone().into(),
+            place,
+        });
+        candidates.collect()
     }
 
     pub fn plan(&self, route: &Arc<Route>, began: MonoTime) -> Plan {
         Plan {
             route: Arc::clone(route),
-            candidates: (0..route.targets.len()).collect(),
+            candidates: self.candidates(route),
+            sticky_tries: self.sticky_tries,
+            pin: None,
             binding: self.bound.then_some("previous_response_id"),
             caller_retry: self.caller_retry,
             caller_owns_retries: self.caller_owns_retries

@@ -52,7 +52,7 @@ impl Auditor {
             begin.candidate < self.reach(),
             "R-F6, R-F8: a target out of reach"
         );
-        let target = self.plan.candidates[begin.candidate];
+        let target = self.target(begin.candidate);
         require!(self, begin.target == target, "R-K3: the wrong target");
         let last = self.past.last().map(|past| past.begin);
         let visited = last.is_some_and(|l| (l.round, l.candidate) == (round, begin.candidate));
@@ -85,7 +85,7 @@ impl Auditor {
         }
         let after_pause = std::mem::take(&mut self.paused_before);
         let taken = self.take_shares(begin, own_retry && after_pause, cooling);
-        let cooldown = self.keys[begin.candidate][begin.key].cooldown;
+        let cooldown = self.keys[begin.target][begin.key].cooldown;
         self.open = Some(Open {
             begin,
             began: self.now,
@@ -175,16 +175,16 @@ impl Auditor {
                 "C13: another target although another key is free"
             );
         }
-        let keys = 0..self.keys[begin.candidate].len();
+        let keys = &self.order[begin.candidate];
         let free = keys
-            .clone()
-            .find(|key| self.is_free(begin.candidate, *key, cooling));
-        let mut fit = keys;
+            .iter()
+            .find(|key| self.is_free(begin.candidate, **key, cooling));
+        let mut fit = keys.iter();
         let first =
-            free.or_else(|| fit.find(|k| self.unfit(begin.candidate, *k, cooling).is_none()));
+            free.or_else(|| fit.find(|k| self.unfit(begin.candidate, **k, cooling).is_none()));
         require!(
             self,
-            first == Some(begin.key),
+            first == Some(&begin.key),
             "the first free key goes first"
         );
         require!(
@@ -231,7 +231,7 @@ impl Auditor {
         );
         require!(
             self,
-            begin.retry_index < self.plan.route.routing.sticky_tries,
+            begin.retry_index < self.plan.sticky_tries,
             "R-K1: too many sticky tries"
         );
         let Some(last) = self.past.last() else {
@@ -257,7 +257,7 @@ impl Auditor {
         );
         require!(
             self,
-            report.scope == Scope::Candidate,
+            report.scope == Scope::Candidate || report.outcome == Outcome::NotDelivered,
             "R-K2: a sticky try after a wider failure"
         );
     }
@@ -302,8 +302,17 @@ impl Auditor {
     }
 
     pub(super) fn on_skipped(&mut self, target: usize, round: Round, cooling: &Cooling) {
-        let Some(candidate) = self.plan.candidates.iter().position(|t| *t == target) else {
-            self.fail("an unknown target was skipped");
+        let places = self.plan.candidates.iter().take(self.reach()).enumerate();
+        let mut places = places.filter(|(_, candidate)| candidate.target == target);
+        let is_left = |place: usize| !self.tried(round, place) && !self.has_skipped(round, place);
+        let first = places.clone().find(|(place, _)| is_left(*place));
+        // A place whose turn comes later stays; the note names the target alone.
+        let unfit = places.find(|(place, _)| {
+            let unfit = self.candidate_unfit(*place, cooling).is_some();
+            is_left(*place) && unfit && !self.is_deferred(*place, cooling)
+        });
+        let Some((candidate, _)) = unfit.or(first) else {
+            self.fail("R-B2: skipped or tried before, or an unknown target");
         };
         require!(self, round == self.round(), "skipped in the wrong round");
         require!(

@@ -78,11 +78,53 @@ pub(super) enum Unfit {
     Quota,
     Failing,
     Limited,
+    RuledOut,
 }
 
 impl Auditor {
+    pub(super) fn target(&self, candidate: usize) -> usize {
+        self.plan.candidates[candidate].target
+    }
+
+    /// R-K2: a failure of the credential, of the target, of its address or its provider is one of all that have it. An address that was
+    /// reached later is not ruled out. Of the candidate that failed itself the other rules speak.
+    fn is_ruled_out(&self, candidate: usize, key: usize) -> bool {
+        let target = self.target(candidate);
+        let of = |position: usize| &self.plan.route.targets[position];
+        let own = of(target);
+        let unreached = |past: &Past| {
+            let report = past.report.as_ref();
+            report.is_some_and(|r| r.outcome == Outcome::NotDelivered && r.scope == Scope::Endpoint)
+        };
+        let same_place = |past: &&Past| of(past.begin.target).endpoint == own.endpoint;
+        let last = self.past.iter().rfind(same_place);
+        if last.is_some_and(|last| last.begin.candidate != candidate && unreached(last)) {
+            return true;
+        }
+        self.past.iter().any(|past| {
+            let Some(report) = past.report.as_ref() else {
+                return false;
+            };
+            if past.begin.candidate == candidate {
+                return false;
+            }
+            let other = of(past.begin.target);
+            report.outcome == Outcome::Refused
+                && match report.scope {
+                    Scope::Candidate => false,
+                    Scope::Credential => {
+                        Auditor::is_of_key_alone(report)
+                            && other.provider == own.provider
+                            && past.begin.key == key
+                    }
+                    Scope::Endpoint => past.begin.target == target,
+                    Scope::Provider => other.provider == own.provider,
+                }
+        })
+    }
+
     pub(super) fn unfit(&self, candidate: usize, key: usize, cooling: &Cooling) -> Option<Unfit> {
-        let books = &self.keys[candidate][key];
+        let books = &self.keys[self.target(candidate)][key];
         let (refused, quota) = cooling.aside(books.aside);
         if refused.max(quota) > self.now {
             return Some(if quota >= refused {
@@ -90,6 +132,9 @@ impl Auditor {
             } else {
                 Unfit::Refused
             });
+        }
+        if self.is_ruled_out(candidate, key) {
+            return Some(Unfit::RuledOut);
         }
         let own = books.told.max(books.assumed).unwrap_or_default();
         if own.max(cooling.until(books.cooldown)) > self.now {
@@ -101,7 +146,7 @@ impl Auditor {
 
     /// Whether the provider does not answer its checks.
     fn is_sick(&self, candidate: usize) -> bool {
-        let target = &self.plan.route.targets[self.plan.candidates[candidate]];
+        let target = &self.plan.route.targets[self.target(candidate)];
         target
             .health
             .as_ref()
@@ -110,7 +155,7 @@ impl Auditor {
 
     /// Whether others know a reason not to use the key.
     pub(super) fn shared_unfit(&self, candidate: usize, key: usize, cooling: &Cooling) -> bool {
-        let books = &self.keys[candidate][key];
+        let books = &self.keys[self.target(candidate)][key];
         let (refused, quota) = cooling.aside(books.aside);
         let rest = cooling
             .until(books.cooldown)
@@ -121,8 +166,8 @@ impl Auditor {
     /// Why the whole candidate may not be used: one key that only cools is enough to wait for.
     pub(super) fn candidate_unfit(&self, candidate: usize, cooling: &Cooling) -> Option<Unfit> {
         let mut first = None;
-        for key in 0..self.keys[candidate].len() {
-            let Some(unfit) = self.unfit(candidate, key, cooling) else {
+        for key in &self.order[candidate] {
+            let Some(unfit) = self.unfit(candidate, *key, cooling) else {
                 return self.limited(candidate, cooling).map(|_| Unfit::Limited);
             };
             match unfit {
@@ -144,7 +189,9 @@ impl Auditor {
 
     pub(super) fn free_key(&self, begin: &Begin, cooling: &Cooling) -> Option<usize> {
         let tried = self.keys_tried(begin);
-        (0..self.keys[begin.candidate].len())
+        self.order[begin.candidate]
+            .iter()
+            .copied()
             .find(|key| !tried.contains(key) && self.is_free(begin.candidate, *key, cooling))
     }
 
@@ -199,12 +246,12 @@ impl Auditor {
 
     pub(super) fn take_of_key(
         &mut self,
-        candidate: usize,
+        target: usize,
         key: usize,
         report: &AttemptReport,
         cooling: &mut Cooling,
     ) {
-        let books = self.keys[candidate][key];
+        let books = self.keys[target][key];
         if report.outcome == Outcome::Refused && report.scope == Scope::Credential && books.named {
             match report.class {
                 Class::Auth => cooling.set_aside(
@@ -228,20 +275,17 @@ impl Auditor {
         let wide = report.scope > Scope::Credential;
         let bound = self.plan.route.routing.cooldown_max;
         // A bound operation uses one key, and tells everybody of all of them.
-        for (other, cooldown) in self.cooldowns[candidate].iter().enumerate() {
+        let now = self.now;
+        for (other, books) in self.keys[target].iter_mut().enumerate() {
             if !wide && other != key {
                 continue;
             }
             if let Some(delay) = report.pushback.filter(|_| !bound.is_zero()) {
-                cooling.extend(*cooldown, self.now.after(delay.min(bound)));
+                cooling.extend(books.cooldown, now.after(delay.min(bound)));
             }
-            if let Some(books) = self.keys[candidate].get_mut(other) {
-                match report.pushback {
-                    Some(delay) => books.told = books.told.max(Some(self.now.after(delay))),
-                    None => {
-                        books.assumed = books.assumed.max(Some(self.now.after(DEFAULT_DELAY)));
-                    }
-                }
+            match report.pushback {
+                Some(delay) => books.told = books.told.max(Some(now.after(delay))),
+                None => books.assumed = books.assumed.max(Some(now.after(DEFAULT_DELAY))),
             }
         }
     }
@@ -258,7 +302,9 @@ impl Auditor {
             let quota = Some(quota).filter(|at| *at > self.now);
             cool.max(quota).map(|at| at.since(self.now))
         };
-        let keys = self.keys[candidate].iter().filter_map(of).min();
+        let books = &self.keys[self.target(candidate)];
+        let keys = self.order[candidate].iter();
+        let keys = keys.filter_map(|key| of(&books[*key])).min();
         match self.limited(candidate, cooling) {
             Some(Refuses::Until(until)) => keys.max(Some(until.since(self.now))),
             Some(Refuses::Full) => keys.filter(|delay| !delay.is_zero()),

@@ -41,7 +41,7 @@ pub(super) fn is_curable(report: &AttemptReport) -> bool {
 
 impl Auditor {
     pub(super) fn rules(&self, candidate: usize) -> Option<RetryRules> {
-        let target = &self.plan.route.targets[self.plan.candidates[candidate]];
+        let target = &self.plan.route.targets[self.target(candidate)];
         target
             .retry
             .filter(|_| target.ownership == Ownership::Internal)
@@ -56,7 +56,7 @@ impl Auditor {
             failures: 0,
             first: self.now,
         };
-        let counted = self.counted.entry(begin.candidate).or_insert(first);
+        let counted = self.counted.entry(begin.target).or_insert(first);
         counted.failures += 1;
     }
 
@@ -85,7 +85,7 @@ impl Auditor {
             certified || self.round() == Round::First,
             "R-S19: an own retry of something uncertified in round 2"
         );
-        let Some(Counted { failures, first }) = self.counted.get(&failed.candidate).copied() else {
+        let Some(Counted { failures, first }) = self.counted.get(&failed.target).copied() else {
             self.fail("R-P2: a retry before a failure");
         };
         require!(
@@ -120,7 +120,7 @@ impl Auditor {
             pause >= half.max(told),
             "R-P3: a pause of {pause:?}, told {told:?}"
         );
-        let cools = self.keys[failed.candidate][failed.key].cooldown;
+        let cools = self.keys[failed.target][failed.key].cooldown;
         let cools = cooling
             .until(cools)
             .max(cooling.failing(cools))
@@ -184,12 +184,12 @@ impl Auditor {
             .is_some_and(is_curable);
         require!(
             self,
-            curable && self.counted.contains_key(&last.candidate),
+            curable && self.counted.contains_key(&last.target),
             "R-P7: exhausted without a failure that counts"
         );
         require!(
             self,
-            self.spent.insert(last.candidate),
+            self.spent.insert(last.target),
             "R-P7: exhausted twice"
         );
     }
@@ -198,7 +198,7 @@ impl Auditor {
         let Some(last) = self.past.last() else {
             self.fail("R-P: a retry of nothing");
         };
-        let books = &self.keys[last.begin.candidate][last.begin.key];
+        let books = &self.keys[last.begin.target][last.begin.key];
         let own = books.told <= Some(self.now);
         let busy = !own
             || self.shared_unfit(last.begin.candidate, last.begin.key, cooling)
@@ -218,7 +218,7 @@ impl Auditor {
         }
         require!(
             self,
-            !self.spent.contains(&begin.candidate),
+            !self.spent.contains(&begin.target),
             "R-P2: a retry after the end of them"
         );
     }

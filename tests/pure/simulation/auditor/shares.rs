@@ -10,8 +10,10 @@ use rondo::core::outcome::{AttemptReport, Outcome};
 use rondo::core::time::MonoTime;
 use rondo::executor::effect::Begin;
 use rondo::policy::limits::{LimitRules, TargetLimits};
+use rondo::policy::route::Route;
 
 use super::{Auditor, Cooling, Open};
+use crate::support::spec::Spec;
 
 /// The step of a local limit's minute, and the steps that any minute covers.
 const STEP: u64 = 250_000;
@@ -112,6 +114,24 @@ impl Cooling {
         }
     }
 
+    /// Uses up the minute of the targets that the configuration names.
+    pub fn exhaust(&self, spec: &Spec, route: &Route, now: MonoTime) {
+        for (index, target) in route.targets.iter().enumerate() {
+            let Some(account) = target.limits.as_ref() else {
+                continue;
+            };
+            if spec.exhausted & (1 << index) == 0 {
+                continue;
+            }
+            while let Ok(mut share) = account.reserve(spec.tokens, now) {
+                share.keep();
+                let books = Arc::as_ptr(account) as usize;
+                let id = self.reserve(books, spec.tokens, now);
+                self.free(books, id, true);
+            }
+        }
+    }
+
     /// What the books say is under way, and counted in the minute.
     pub fn limit_usage(&self, account: usize, now: MonoTime) -> (u64, u64, u64) {
         let mut limits = self.shares.limits.borrow_mut();
@@ -178,8 +198,14 @@ impl Cooling {
 
 impl Auditor {
     fn account(&self, candidate: usize) -> Option<&Arc<TargetLimits>> {
-        let target = self.plan.candidates[candidate];
-        self.plan.route.targets[target].limits.as_ref()
+        self.plan.route.targets[self.target(candidate)]
+            .limits
+            .as_ref()
+    }
+
+    /// The shared counter of the candidate's key.
+    fn cooldown(&self, candidate: usize, key: usize) -> usize {
+        self.keys[self.target(candidate)][key].cooldown
     }
 
     pub(super) fn limited(&self, candidate: usize, cooling: &Cooling) -> Option<Refuses> {
@@ -191,7 +217,7 @@ impl Auditor {
 
     /// Whether the key could be tried now, with nobody else before.
     pub(super) fn is_free(&self, candidate: usize, key: usize, cooling: &Cooling) -> bool {
-        let cooldown = self.keys[candidate][key].cooldown;
+        let cooldown = self.cooldown(candidate, key);
         self.unfit(candidate, key, cooling).is_none()
             && !cooling.probed(cooldown, self.now)
             && self.limited(candidate, cooling).is_none()
@@ -199,9 +225,9 @@ impl Auditor {
 
     /// Whether the candidate's turn comes later, since another operation tries it first.
     pub(super) fn is_deferred(&self, candidate: usize, cooling: &Cooling) -> bool {
-        (0..self.keys[candidate].len()).any(|key| {
-            self.unfit(candidate, key, cooling).is_none()
-                && cooling.probed(self.keys[candidate][key].cooldown, self.now)
+        self.order[candidate].iter().any(|key| {
+            self.unfit(candidate, *key, cooling).is_none()
+                && cooling.probed(self.cooldown(candidate, *key), self.now)
         })
     }
 
@@ -222,10 +248,9 @@ impl Auditor {
             return false;
         }
         let fit = |c: &usize, yields: bool| {
-            (0..self.keys[*c].len()).any(|key| {
-                let cooldown = self.keys[*c][key].cooldown;
-                let probed = yields && cooling.probed(cooldown, self.now);
-                self.unfit(*c, key, cooling).is_none() && !probed
+            self.order[*c].iter().any(|key| {
+                let probed = yields && cooling.probed(self.cooldown(*c, *key), self.now);
+                self.unfit(*c, *key, cooling).is_none() && !probed
             })
         };
         let next = |yields| (0..self.reach()).find(|c| !tried(*c) && fit(c, yields));
@@ -248,7 +273,7 @@ impl Auditor {
             let tokens = self.plan.tokens.min(most);
             (account, cooling.reserve(account, tokens, self.now))
         });
-        let key = self.keys[begin.candidate][begin.key].cooldown;
+        let key = self.cooldown(begin.candidate, begin.key);
         let mut probe = None;
         if cooling.probed(key, self.now) {
             let others = (0..self.reach()).filter(|c| {
@@ -256,7 +281,7 @@ impl Auditor {
                     && !self.tried(begin.round, *c)
                     && !self.has_skipped(begin.round, *c)
             });
-            let mut keys = others.flat_map(|c| (0..self.keys[c].len()).map(move |k| (c, k)));
+            let mut keys = others.flat_map(|c| self.order[c].iter().map(move |k| (c, *k)));
             let other = keys.find(|(c, k)| self.is_free(*c, *k, cooling));
             require!(
                 self,
@@ -273,7 +298,7 @@ impl Auditor {
 
     /// What the end of an attempt says of the target: failures count, and whoever tried first lets the next one.
     pub(super) fn take_end(&self, open: &mut Open, report: &AttemptReport, cooling: &mut Cooling) {
-        let key = self.keys[open.begin.candidate][open.begin.key].cooldown;
+        let key = self.cooldown(open.begin.candidate, open.begin.key);
         let server = report.status.is_some_and(|s| (500..=599).contains(&s));
         let excused = matches!(
             report.class,
@@ -312,8 +337,9 @@ impl Auditor {
 
     /// From now until the first target that fails may be tried again.
     pub(super) fn failing_delay(&self, cooling: &Cooling) -> Duration {
-        let keys = self.keys.iter().take(self.reach()).flatten();
-        let ahead = keys.map(|books| cooling.failing(books.cooldown));
+        let places = 0..self.reach();
+        let keys = places.flat_map(|c| self.order[c].iter().map(move |k| (c, *k)));
+        let ahead = keys.map(|(c, k)| cooling.failing(self.cooldown(c, k)));
         let first = ahead.filter(|until| *until > self.now).min();
         first.unwrap_or(self.now).since(self.now)
     }
