@@ -7,7 +7,7 @@ use super::machine::Executor;
 use crate::core::outcome::{AttemptReport, Outcome};
 use crate::core::time::MonoTime;
 use crate::policy::cooldown::{AsideReason, Probe};
-use crate::policy::limits::{Exhausted, Reservation};
+use crate::policy::limits::{Exhausted, Reservation, Share};
 
 /// Shares of an attempt that is chosen or open.
 #[derive(Debug, Default)]
@@ -37,11 +37,9 @@ impl Hold {
         self.probe = None;
     }
 
-    /// What the answer really used.
-    pub fn correct(&mut self, tokens: u64) {
-        if let Some(reservation) = &mut self.reservation {
-            reservation.correct(tokens);
-        }
+    /// What the target's minute has of it.
+    pub fn share(&self) -> Option<Share> {
+        self.reservation.as_ref().map(Reservation::share)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::core::precedence::Precedence;
 use crate::core::settlement::{OperationOutcome, State};
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
+use crate::core::usage::Usage;
 use crate::policy::load::InFlight;
 
 /// One operation. Feed it events; obey what it returns.
@@ -52,6 +53,7 @@ impl Executor {
             limit_stop: false,
             failing: false,
             budget_noted: false,
+            share: None,
         };
         Executor {
             plan,
@@ -82,10 +84,16 @@ impl Executor {
         self.lasting.forbids_retry
     }
 
-    /// What the answer that is delivered really used, in place of the estimate in its target's limits.
-    pub fn correct_tokens(&mut self, tokens: u64) {
-        if let Phase::Delivering(open, _) = &mut self.phase {
-            open.hold.correct(tokens);
+    /// What the answer of the last attempt used, in place of the estimate in its target's limits; also when the operation is over. What is
+    /// not the whole can only be more.
+    pub fn correct_tokens(&self, usage: &Usage) {
+        let Some(share) = &self.lasting.share else {
+            return;
+        };
+        let completion = usage.completion_tokens.unwrap_or_default();
+        match usage.prompt_tokens {
+            Some(prompt) if !usage.partial => share.correct(prompt.saturating_add(completion)),
+            prompt => share.raise(prompt.unwrap_or_default().saturating_add(completion)),
         }
     }
 
@@ -228,6 +236,7 @@ impl Executor {
             return Next::End;
         };
         notes.push(Note::AttemptOpened(begin));
+        self.lasting.share = hold.share();
         self.phase = Phase::Selected(OpenSend {
             begin,
             began: now,

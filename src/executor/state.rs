@@ -13,6 +13,7 @@ use crate::core::precedence::Precedence;
 use crate::core::suppression::Suppression;
 use crate::core::time::MonoTime;
 use crate::policy::admission::WaitPermit;
+use crate::policy::limits::Share;
 
 /// Where the operation stands. Each variant owns what exists only then.
 #[derive(Debug)]
@@ -119,6 +120,8 @@ pub(super) struct Lasting {
     pub failing: bool,
     /// Whether it was noted that the route's retry budget refused something.
     pub budget_noted: bool,
+    /// What the minute of its target has of the last attempt.
+    pub share: Option<Share>,
     /// Whether a second round has begun and its end is not noted.
     pub second_round_open: bool,
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
-use super::sync::{Mutex, MutexGuard};
+use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::core::limits::LIMIT_BUCKET_MICROS;
 use crate::core::time::MonoTime;
 
@@ -92,12 +92,12 @@ impl TargetLimits {
         }
         state.count(number, tokens);
         drop(state);
-        Ok(Reservation {
+        let share = Share {
             account: Arc::clone(self),
             number,
-            tokens,
-            kept: false,
-        })
+            tokens: Arc::new(AtomicU64::new(tokens)),
+        };
+        Ok(Reservation { share, kept: false })
     }
 
     /// Why a request of so many tokens would be refused now, if so.
@@ -201,13 +201,45 @@ impl State {
     }
 }
 
+/// What the minute has of one request. It outlives the reservation: what an answer used may be known only when all is settled.
+#[derive(Debug, Clone)]
+pub struct Share {
+    account: Arc<TargetLimits>,
+    number: u64,
+    /// What is counted at this moment. Changes under the account's lock alone.
+    tokens: Arc<AtomicU64>,
+}
+
+impl Share {
+    /// What was really used, in place of what is counted. Without effect when the minute of the estimate is over.
+    pub fn correct(&self, tokens: u64) {
+        self.set(|_| tokens);
+    }
+
+    /// At least so much was used.
+    pub fn raise(&self, tokens: u64) {
+        self.set(|counted| counted.max(tokens));
+    }
+
+    fn set(&self, of: impl FnOnce(u64) -> u64) {
+        let mut state = self.account.lock();
+        let Some(bucket) = state.find(self.number) else {
+            return;
+        };
+        let before = self.tokens.load(Ordering::Relaxed);
+        let tokens = of(before);
+        bucket.tokens = bucket.tokens.saturating_sub(before).saturating_add(tokens);
+        let used = state.used.tokens;
+        state.used.tokens = used.saturating_sub(before).saturating_add(tokens);
+        self.tokens.store(tokens, Ordering::Relaxed);
+    }
+}
+
 /// A request that was counted, and the slot it has. Dropping it frees the slot, and gives the rest back unless it was kept.
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation {
-    account: Arc<TargetLimits>,
-    number: u64,
-    tokens: u64,
+    share: Share,
     kept: bool,
 }
 
@@ -217,32 +249,27 @@ impl Reservation {
         self.kept = true;
     }
 
-    /// What was really used, in place of the estimate. Without effect when the minute of the estimate is over.
-    pub fn correct(&mut self, tokens: u64) {
-        let mut state = self.account.lock();
-        let before = self.tokens;
-        if let Some(bucket) = state.find(self.number) {
-            bucket.tokens = bucket.tokens.saturating_sub(before).saturating_add(tokens);
-            let used = state.used.tokens;
-            state.used.tokens = used.saturating_sub(before).saturating_add(tokens);
-            self.tokens = tokens;
-        }
+    /// What the minute has of it, for who learns later what it really used.
+    pub fn share(&self) -> Share {
+        self.share.clone()
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.account.lock();
+        let mut state = self.share.account.lock();
         state.used.concurrent = state.used.concurrent.saturating_sub(1);
         if self.kept {
             return;
         }
-        let Some(bucket) = state.find(self.number) else {
+        let Some(bucket) = state.find(self.share.number) else {
             return;
         };
+        let tokens = self.share.tokens.load(Ordering::Relaxed);
         bucket.requests = bucket.requests.saturating_sub(1);
-        bucket.tokens = bucket.tokens.saturating_sub(self.tokens);
+        bucket.tokens = bucket.tokens.saturating_sub(tokens);
         state.used.requests = state.used.requests.saturating_sub(1);
-        state.used.tokens = state.used.tokens.saturating_sub(self.tokens);
+        state.used.tokens = state.used.tokens.saturating_sub(tokens);
+        self.share.tokens.store(0, Ordering::Relaxed);
     }
 }

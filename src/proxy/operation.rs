@@ -316,6 +316,9 @@ impl OperationCell {
             return;
         };
         let end = self.end(&mut inner, &settled, at);
+        if let Some(usage) = &end.usage {
+            inner.executor.correct_tokens(usage);
+        }
         drop(inner);
         let sequence = self.around.observer.operation_ended(&self.facts, &end);
         let mut inner = self.inner.lock();
@@ -344,6 +347,9 @@ impl OperationCell {
         }
         recorded.usage = usage;
         let sequence = recorded.sequence;
+        if let Some(usage) = &usage {
+            inner.executor.correct_tokens(usage);
+        }
         drop(inner);
         if let (Some(sequence), Some(usage)) = (sequence, usage) {
             let observer = &self.around.observer;

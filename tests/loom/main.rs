@@ -402,6 +402,26 @@ fn a_local_limit_is_never_passed() {
     });
 }
 
+// What an answer used may be told while its attempt is given back: whichever is later holds, and the account and the share agree.
+#[test]
+fn a_correction_and_an_end_agree() {
+    loom::model(|| {
+        let account = Arc::new(TargetLimits::new(LimitRules {
+            requests_per_minute: None,
+            tokens_per_minute: Some(10),
+            concurrent: None,
+        }));
+        let reservation = account.reserve(6, at(5)).unwrap();
+        let (share, last) = (reservation.share(), reservation.share());
+        let other = thread::spawn(move || share.correct(3));
+        drop(reservation);
+        other.join().unwrap();
+        assert!([0, 3].contains(&account.usage(at(5)).tokens));
+        last.correct(0);
+        assert_eq!(account.usage(at(5)).tokens, 0);
+    });
+}
+
 // C21 C24: two that come when a rest is over: one tries first, and when it has ended the next one can.
 #[test]
 fn one_probe_is_given_at_a_time() {

@@ -117,15 +117,40 @@ fn what_did_not_run_is_given_back_whole() {
 #[test]
 fn an_estimate_is_corrected_by_what_was_used() {
     let account = account(None, Some(1000), None);
-    let mut share = account.reserve(100, at(1_000)).unwrap();
+    let mut reservation = account.reserve(100, at(1_000)).unwrap();
+    let share = reservation.share();
     share.correct(700);
     assert_eq!(account.usage(at(1_000)).tokens, 700);
     assert!(account.exhausted(301, at(1_000)).is_some());
-    share.correct(50);
-    share.keep();
-    drop(share);
+    share.correct(40);
+    // What is not the whole is not less than what is counted.
+    share.raise(50);
+    share.raise(45);
+    reservation.keep();
+    drop(reservation);
     assert_eq!(account.usage(at(1_000)).tokens, 50);
     assert_eq!(account.exhausted(950, at(1_000)), None);
+}
+
+// The client has left and all is settled, and then the end of the answer tells what it used.
+#[test]
+fn what_is_known_late_is_counted_in_its_minute() {
+    let account = account(None, Some(1000), None);
+    let mut kept = account.reserve(100, at(1_000)).unwrap();
+    let of_kept = kept.share();
+    kept.keep();
+    drop(kept);
+    of_kept.correct(30);
+    assert_eq!(account.usage(at(1_000)).tokens, 30);
+    // What was given back had run after all.
+    let given_back = account.reserve(100, at(2_000)).unwrap();
+    let of_given_back = given_back.share();
+    drop(given_back);
+    of_given_back.correct(7);
+    assert_eq!(account.usage(at(2_000)).tokens, 37);
+    assert_eq!(account.usage(at(90_000)), Usage::default());
+    of_kept.correct(500);
+    assert_eq!(account.usage(at(90_000)), Usage::default());
 }
 
 // A clock that is behind counts in the newest step.
