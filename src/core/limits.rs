@@ -49,6 +49,8 @@ pub const PROBE_HOLD: Duration = Duration::from_secs(1);
 pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The step in which the minutes of local limits move on: a quarter of a second is a small part of a minute, and 241 numbers are few.
 pub const LIMIT_BUCKET_MICROS: u64 = 250_000;
+/// The longest answer that is estimated, in tokens. No model writes more in one answer; what a client asks beyond it is no estimate.
+pub const ANSWER_TOKENS_MAX: u64 = 1_000_000;
 /// Keys of one provider. The tried keys of a pool are a bit set of this width.
 pub const KEYS_PER_PROVIDER_MAX: usize = 64;
 /// Targets of one route. The tried set is a bit set of this width.

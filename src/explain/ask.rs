@@ -200,6 +200,7 @@ fn nothing_said(api: Api) -> Scan {
         stream: false,
         binding: None,
         side_effects: false,
+        length_max: 0,
     }
 }
 

@@ -119,6 +119,7 @@ pub fn scan(api: Api, query: Option<&str>) -> Scan {
         stream: false,
         binding: is_call.then_some(Binding::Id),
         side_effects: false,
+        length_max: 0,
     }
 }
 

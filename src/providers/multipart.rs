@@ -196,6 +196,7 @@ impl Found {
                 Role::Pass(_)
                 | Role::Model
                 | Role::Stream
+                | Role::LengthMax
                 | Role::Store
                 | Role::ItemType
                 | Role::ItemId
@@ -220,6 +221,7 @@ impl Found {
             model_spans: self.spans,
             stream: self.stream,
             side_effects: self.side_effects,
+            length_max: 0,
         })
     }
 }

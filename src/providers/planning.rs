@@ -9,6 +9,7 @@ use super::registry;
 use super::request_style::can_stream;
 use super::scan::Scan;
 use crate::core::api::{Api, ApiSet, Family};
+use crate::core::limits::ANSWER_TOKENS_MAX;
 use crate::policy::provider::{Ownership, Provider};
 use crate::policy::route::{Route, Target};
 use crate::policy::snapshot::Snapshot;
@@ -39,10 +40,11 @@ pub fn binding(scan: &Scan, model: &str, has: impl Fn(&str) -> bool) -> Option<&
         .map(|binding| binding.label())
 }
 
-/// The tokens of a request of so many bytes, for the limits of its target. English text has some four bytes a token; the answer is not
-/// counted before it is there, since few requests say how long it may be.
-pub fn estimated_tokens(bytes: usize) -> u64 {
-    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
+/// The tokens of a request of so many bytes, for the limits of its target, until its answer tells them. English text has some four bytes a
+/// token; the answer is as long as the client lets it be, and is not counted where the client does not say.
+pub fn estimated_tokens(bytes: usize, length_max: u64) -> u64 {
+    let prompt = u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
+    prompt.saturating_add(length_max.min(ANSWER_TOKENS_MAX))
 }
 
 /// Whether the caller owns the retries of every target (R-P1).

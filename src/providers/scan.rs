@@ -40,6 +40,8 @@ pub struct Scan {
     pub binding: Option<Binding>,
     /// Whether the provider may have acted before it rejects: nothing is certified then (R-A5).
     pub side_effects: bool,
+    /// How long the answer may be in tokens, as the client asks; 0 when it does not say.
+    pub length_max: u64,
 }
 
 /// What names the model, in the order of the body: string tokens with their quotes, or the values of a form.
@@ -184,6 +186,7 @@ struct Scanner<'a> {
     stream: bool,
     binding: Option<Binding>,
     side_effects: bool,
+    length_max: u64,
 }
 
 impl<'a> Scanner<'a> {
@@ -206,6 +209,7 @@ impl<'a> Scanner<'a> {
             stream: false,
             binding: None,
             side_effects: false,
+            length_max: 0,
         }
     }
 
@@ -243,6 +247,7 @@ impl<'a> Scanner<'a> {
             model_spans: self.spans,
             stream: self.stream,
             side_effects: self.side_effects,
+            length_max: self.length_max,
         })
     }
 
@@ -348,6 +353,8 @@ impl<'a> Scanner<'a> {
             Role::Pass(_) => {}
             Role::Model => self.model(value)?,
             Role::Stream => self.stream = matches!(value, Value::True),
+            // Of several the largest: the one that a provider reads is no larger.
+            Role::LengthMax => self.length_max = self.length_max.max(value.count().unwrap_or(0)),
             Role::Store => self.store_off = matches!(value, Value::False),
             Role::Bind(binding) => self.bind_if(value.names_something(), binding),
             Role::Container => {

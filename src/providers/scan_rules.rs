@@ -18,6 +18,8 @@ pub(super) enum Place {
     Free,
     /// An object whose `id` is a reference.
     Reference,
+    /// How the answer is to be generated, where that has an object of its own.
+    Generation,
     /// The input list of the Responses API, and one item of it.
     Items,
     /// One item of it.
@@ -38,6 +40,7 @@ impl Place {
             | Place::Plain
             | Place::Free
             | Place::Reference
+            | Place::Generation
             | Place::Item
             | Place::Tool => self,
         }
@@ -53,6 +56,8 @@ pub(super) enum Role {
     Model,
     /// Whether the answer is a stream.
     Stream,
+    /// How long the answer may be, in tokens.
+    LengthMax,
     /// Whether the provider keeps the response; only `false` is of interest.
     Store,
     /// A reference to something the provider issued.
@@ -85,6 +90,7 @@ impl Role {
             Role::Container => Place::Reference,
             Role::Model
             | Role::Stream
+            | Role::LengthMax
             | Role::Store
             | Role::Bind(_)
             | Role::Conversation
@@ -131,6 +137,10 @@ pub(super) fn role(api: Api, place: Place, key: &[u8]) -> Role {
         Place::Root => root(api, key).unwrap_or_else(|| anywhere(api, key)),
         Place::Tool => tool(api, key).unwrap_or_else(|| anywhere(api, key)),
         Place::Reference if key == b"id" => Role::Bind(Binding::Id),
+        Place::Generation => match key {
+            b"maxOutputTokens" | b"max_output_tokens" | b"maxTokens" => Role::LengthMax,
+            _ => anywhere(api, key),
+        },
         Place::Item => match key {
             b"type" => Role::ItemType,
             b"id" => Role::ItemId,
@@ -187,6 +197,7 @@ fn root(api: Api, key: &[u8]) -> Option<Role> {
 fn openai_root(api: Api, key: &[u8]) -> Option<Role> {
     Some(match key {
         b"stream" => Role::Stream,
+        b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" => Role::LengthMax,
         b"store" => Role::Store,
         b"input" if api == Api::OpenaiResponses => Role::Pass(Place::Items),
         b"input" => Role::Pass(Place::Plain),
@@ -208,6 +219,7 @@ fn openai_root(api: Api, key: &[u8]) -> Option<Role> {
 fn anthropic_root(key: &[u8]) -> Option<Role> {
     Some(match key {
         b"stream" => Role::Stream,
+        b"max_tokens" => Role::LengthMax,
         b"container" => Role::Container,
         b"thread" => Role::Conversation,
         b"mcp_servers" | b"background" => Role::Runs,
@@ -221,6 +233,7 @@ fn gemini_root(key: &[u8]) -> Option<Role> {
         // Each request of a batch names the model again.
         b"requests" => Role::Pass(Place::Root),
         b"background" => Role::Runs,
+        b"generationConfig" | b"generation_config" => Role::Pass(Place::Generation),
         _ => return None,
     })
 }
@@ -230,6 +243,7 @@ fn bedrock_root(api: Api, key: &[u8]) -> Option<Role> {
     Some(match key {
         b"guardrailConfig" | b"projectIdentifier" => Role::Bind(Binding::Id),
         b"promptVariables" | b"requestMetadata" => Role::Pass(Place::Free),
+        b"inferenceConfig" => Role::Pass(Place::Generation),
         // Whether it streams is said by the path.
         b"stream" => Role::Pass(Place::Free),
         _ if api == Api::BedrockInvoke => return anthropic_root(key),

@@ -28,7 +28,7 @@ pub(super) struct Text<'a> {
 #[derive(Debug, Clone)]
 pub(super) enum Value<'a> {
     Text(Text<'a>),
-    Number(Sign),
+    Number(Sign, &'a [u8]),
     True,
     False,
     Null,
@@ -54,17 +54,28 @@ impl<'a> Value<'a> {
     pub fn name(&self) -> Option<Cow<'a, [u8]>> {
         match self {
             Value::Text(text) => Some(text.name()),
-            Value::Number(_) | Value::True | Value::False | Value::Null | Value::Container(_) => {
+            Value::Number(..) | Value::True | Value::False | Value::Null | Value::Container(_) => {
                 None
             }
         }
+    }
+
+    /// A whole number that is not negative, as large as fits; `None` for everything else.
+    pub fn count(&self) -> Option<u64> {
+        let Value::Number(_, digits) = self else {
+            return None;
+        };
+        digits.iter().try_fold(0_u64, |count, digit| {
+            let digit = char::from(*digit).to_digit(10)?;
+            Some(count.saturating_mul(10).saturating_add(u64::from(digit)))
+        })
     }
 
     /// Whether a value can be a reference to something: not null, empty, negative or a truth value.
     pub fn names_something(&self) -> bool {
         match self {
             Value::Text(text) => !text.raw.is_empty(),
-            Value::Number(sign) => *sign == Sign::Positive,
+            Value::Number(sign, _) => *sign == Sign::Positive,
             Value::Container(content) => *content == Content::Some,
             Value::True | Value::False | Value::Null => false,
         }
@@ -170,6 +181,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn number(&mut self) -> Option<Value<'a>> {
+        let start = self.at;
         let sign = if self.next_if(b"-") {
             Sign::Negative
         } else {
@@ -185,7 +197,7 @@ impl<'a> Cursor<'a> {
             self.next_if(b"+-");
             self.digits()?;
         }
-        Some(Value::Number(sign))
+        Some(Value::Number(sign, self.bytes.get(start..self.at)?))
     }
 
     fn next_if(&mut self, accepted: &[u8]) -> bool {

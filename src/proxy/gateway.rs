@@ -217,7 +217,7 @@ impl Gateway {
             caller_owns_retries: planning::caller_owns_retries(&config.snapshot, &route),
             began: who.started.mono,
             deadline: deadline(&route, headers, who.started),
-            tokens: planning::estimated_tokens(held.bytes.len()),
+            tokens: planning::estimated_tokens(held.bytes.len(), scan.length_max),
             held_bytes: u64::try_from(held.bytes.len()).unwrap_or(u64::MAX),
             route: Arc::clone(&route),
         };

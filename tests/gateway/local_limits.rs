@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use http_body_util::BodyExt;
+use rondo::core::settlement::State;
 
 use crate::support::client::{Connection, call, chat, chat_body, post};
 use crate::support::raw::Upstream;
@@ -81,6 +82,53 @@ async fn a_stream_holds_its_slot_until_its_end() {
     }
     let stops = rondo.metric("rondo_stops_total", &["reason=\"local_limit\""]);
     assert_eq!(stops, 2.0);
+}
+
+/// What a target's minute has of tokens at this moment.
+fn tokens(rondo: &Rondo) -> u64 {
+    let limits = rondo.app.snapshot().routes[0].targets[0].limits.clone();
+    let usage = limits.unwrap().usage(rondo.app.gateway.around.clock.mono());
+    usage.tokens
+}
+
+/// Prompt and longest answer are estimated; then what the answer tells counts, also when its client has left and the record is settled.
+#[tokio::test]
+async fn what_an_answer_used_takes_the_place_of_the_estimate() {
+    // R-F2 R-L8
+    let body = chat_body("m", true).replacen('{', "{\"max_tokens\":5000,", 1);
+    let estimate = 5000 + body.len().div_ceil(4) as u64;
+    for leaves in [false, true] {
+        let stage = Stage::h1(EVENTS).await;
+        let rondo = Rondo::start(&format!(
+            "providers:\n  one: {}\nroutes:\n  - name: chat\n    models: [m]\n    targets:\n      - {{ name: one, provider: one, limits: {{ tokens_per_minute: 100000 }} }}\n    routing: {{ on_client_disconnect: drain }}\n",
+            stage.upstream.provider("")
+        ))
+        .await;
+        let mut client = Connection::h1(rondo.addr).await;
+        stage.say("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n");
+        let sent = client.send(post("/v1/chat/completions", body.clone()));
+        let answer = soon(sent).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(tokens(&rondo), estimate);
+        let told =
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":19,\"completion_tokens\":10}}\n\n";
+        if leaves {
+            drop((answer, client));
+            let cancelled = State::Cancelled;
+            rondo
+                .until(|rondo| rondo.records()[0].operation.state == cancelled)
+                .await;
+            assert_eq!(tokens(&rondo), estimate, "what may have run is kept");
+            stage.say(told);
+            stage.end();
+        } else {
+            stage.say(told);
+            stage.end();
+            let _ = soon(answer.into_body().collect()).await.unwrap();
+        }
+        rondo.assert_quiet().await;
+        assert_eq!(tokens(&rondo), 29, "the client left: {leaves}");
+    }
 }
 
 /// An outage in which everything may have run is met with the floor of the budget, and then with one send an operation.

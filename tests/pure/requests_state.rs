@@ -2,6 +2,7 @@
 
 use rondo::core::api::Api;
 use rondo::providers::binding::{Binding, of_model};
+use rondo::providers::planning::estimated_tokens;
 use rondo::providers::scan::{Scan, scan};
 
 /// Scans a request whose other members are these; the model is added where the API has it in the body.
@@ -27,6 +28,64 @@ fn check_side_effects(api: Api, cases: &[(&str, bool)]) {
             "{api}: {members}"
         );
     }
+}
+
+// What local limits are estimated with: each format has its own place for it, and no other is read.
+#[test]
+fn the_longest_answer_is_read_where_each_format_has_it() {
+    let invoke = Api::BedrockInvoke;
+    let cases = [
+        (Api::OpenaiChat, r#""max_tokens":12"#, 12),
+        (
+            Api::OpenaiChat,
+            r#""max_tokens":12,"max_completion_tokens":30"#,
+            30,
+        ),
+        (Api::OpenaiResponses, r#""max_output_tokens":7"#, 7),
+        (Api::AnthropicMessages, r#""max_tokens": 4096 "#, 4096),
+        (
+            Api::Gemini,
+            r#""generationConfig":{"maxOutputTokens":5}"#,
+            5,
+        ),
+        (
+            Api::Gemini,
+            r#""generation_config":{"max_output_tokens":5}"#,
+            5,
+        ),
+        (
+            Api::BedrockConverse,
+            r#""inferenceConfig":{"maxTokens":9}"#,
+            9,
+        ),
+        (invoke, r#""max_tokens":3"#, 3),
+        (
+            Api::OpenaiChat,
+            r#""max_tokens":99999999999999999999999"#,
+            u64::MAX,
+        ),
+        (Api::OpenaiChat, r#""max_tokens":-1"#, 0),
+        (Api::OpenaiChat, r#""max_tokens":1.5"#, 0),
+        (Api::OpenaiChat, r#""max_tokens":"12""#, 0),
+        (Api::OpenaiChat, r#""max_tokens":null"#, 0),
+        (Api::OpenaiChat, r#""metadata":{"max_tokens":12}"#, 0),
+        (Api::OpenaiChat, r#""messages":[{"max_tokens":12}]"#, 0),
+        (Api::Gemini, r#""maxOutputTokens":5"#, 0),
+    ];
+    for (api, members, wanted) in cases {
+        assert_eq!(facts(api, members).length_max, wanted, "{api}: {members}");
+    }
+    assert_eq!(estimated_tokens(9, 20), 23);
+    assert_eq!(estimated_tokens(0, u64::MAX), 1_000_000);
+}
+
+// A configuration of generation holds what binds, and schemas that are the user's own, as before.
+#[test]
+fn what_stands_beside_the_longest_answer_is_read_as_before() {
+    let schema = r#""generationConfig":{"responseSchema":{"file_id":"x"},"maxOutputTokens":1}"#;
+    assert_eq!(facts(Api::Gemini, schema).binding, None);
+    let bound = r#""generationConfig":{"maxOutputTokens":1,"x":{"file_id":"y"}}"#;
+    assert_eq!(facts(Api::Gemini, bound).binding, Some(Binding::File));
 }
 
 // R-S7, R-F8, C174, C175

@@ -96,7 +96,7 @@ static LIMITS: Shape = shape(
             "tokens_per_minute",
             number(1, COUNT_MAX, ""),
             "not limited",
-            "Tokens in any minute: a quarter of the prompt's bytes when it is sent, what was really used when the answer tells.",
+            "Tokens in any minute: a quarter of the body's bytes and the longest answer asked for when it is sent, what was really used when the answer tells.",
         ),
         optional(
             "concurrent",
