@@ -433,7 +433,7 @@ fn pin(
     Some(Pin { table, who })
 }
 
-/// Puts the candidate of the last good answer first, on the key of that answer. One that cools is left where it stands.
+/// Puts the candidate of the last good answer first, on the key of that answer. One that cools or fails is left where it stands.
 fn prefer(entries: &mut [Entry], pin: &Pin, route: &Route, now: MonoTime) {
     let Some(last) = pin.table.find(pin.who, now) else {
         return;
@@ -445,7 +445,8 @@ fn prefer(entries: &mut [Entry], pin: &Pin, route: &Route, now: MonoTime) {
         }
         entry.keys.iter().position(|key| {
             target.keys.get(*key).is_some_and(|key| {
-                let cools = key.cooldown.remaining_after(now).is_some();
+                let cools = key.cooldown.remaining_after(now).is_some()
+                    || key.cooldown.failing_after(now).is_some();
                 key.id == last.key && !cools && key.aside.remaining_after(now).is_none()
             })
         })

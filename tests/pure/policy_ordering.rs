@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rondo::core::api::{Api, ApiSet};
 use rondo::core::time::{MonoTime, WallTime};
 use rondo::policy::ordering::Why;
+use rondo::policy::routing::FailureRules;
 use rondo::policy::snapshot::Snapshot;
 
 use crate::compiled::compiled;
@@ -386,6 +387,23 @@ fn affinity_is_repaired_and_never_pins_to_what_cools() {
         &later,
         "south:k1,k2 north:k1,k2 -claude/api_format",
     );
+    // What other operations found failing is no better than what cools.
+    let cooldown = &south.keys[0].cooldown;
+    let rules = FailureRules {
+        count: 1,
+        within: ms(1),
+        cooldown: ms(1),
+    };
+    cooldown.strike(cooldown.seen(), &rules, later.now);
+    check(
+        &snapshot,
+        &later,
+        "north:k1,k2 south:k1,k2 -claude/api_format",
+    );
+    let later = Ask {
+        now: later.now.after(ms(1)),
+        ..later
+    };
     let pin = fully(&snapshot, &later, 1).ordered.pin.unwrap();
     // A failure elsewhere changes nothing; one there does.
     let north = &snapshot.routes[0].targets[0];

@@ -208,7 +208,8 @@ impl Orders {
         let Some(index) = keys.iter().position(|k| k.id == *key) else {
             return false;
         };
-        let cools = keys[index].cooldown.remaining_after(asked.now).is_some();
+        let cools = keys[index].cooldown.remaining_after(asked.now).is_some()
+            || keys[index].cooldown.failing_after(asked.now).is_some();
         if cools || keys[index].aside.remaining_after(asked.now).is_some() {
             return false;
         }
