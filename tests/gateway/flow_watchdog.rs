@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rondo::core::outcome::Outcome;
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::usage::Usage;
 use rondo::executor::effect::Note;
@@ -45,6 +46,8 @@ struct Seen {
     totals: Totals,
     cancelled: u64,
     timed_out: u64,
+    /// The time had run out before the request could leave: a busy machine.
+    unsent: u64,
     ended: u64,
     wrong: Vec<String>,
 }
@@ -58,19 +61,25 @@ impl Judge {
         };
         let began = facts.started.mono;
         let has_passed = at.mono >= began.after(RUNS_OUT);
+        let is_unsent = settled.delivery() == Outcome::NotDelivered.label();
         let fits = match (settled.state, self.limit) {
             (State::TimedOut, _) => has_passed,
             (State::Cancelled, Limit::Deadline) => !has_passed,
             (State::Cancelled, Limit::FirstByte) => true,
+            (State::Failed, Limit::Deadline) => has_passed && is_unsent,
             _ => false,
         };
         if !fits {
             let took = at.mono.since(began);
-            seen.wrong
-                .push(format!("{:?} after {took:?}", settled.state));
+            seen.wrong.push(format!(
+                "{:?} after {took:?}, {}",
+                settled.state,
+                settled.delivery()
+            ));
         }
         seen.cancelled += u64::from(settled.state == State::Cancelled);
         seen.timed_out += u64::from(settled.state == State::TimedOut);
+        seen.unsent += u64::from(settled.state == State::Failed);
     }
 }
 
@@ -242,7 +251,7 @@ async fn race(limit: Limit) {
     );
     assert_eq!(
         seen.totals.attempts_settled,
-        seen.cancelled + seen.timed_out
+        seen.cancelled + seen.timed_out + seen.unsent
     );
     println!(
         "{} ended: {} cancelled, {} timed out",
