@@ -36,6 +36,7 @@ mod memory;
 mod mock;
 mod more_apis;
 mod policies;
+mod policy_reloads;
 mod pooling;
 mod postgres;
 mod postgres_outage;
