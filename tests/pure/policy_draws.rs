@@ -189,6 +189,24 @@ fn hashing_needs_no_chance_and_spreads() {
     assert!((5_850..6_150).contains(&share), "{share}");
 }
 
+// The place of a value is the same in every process and release: what was warm stays warm over a restart.
+#[test]
+fn hashing_places_a_value_where_it_always_was() {
+    let snapshot = targets(&[1; 4], HASHED, "");
+    let orders = ["ann", "ben", "cem", "dora", "eve"].map(|user| {
+        let order = told(&snapshot, &Ask::of("m").header("x-user", user), 1);
+        order.replace(":-", "")
+    });
+    let ever = [
+        "t0 t3 t2 t1",
+        "t3 t1 t2 t0",
+        "t0 t1 t3 t2",
+        "t0 t2 t1 t3",
+        "t0 t2 t3 t1",
+    ];
+    assert_eq!(orders, ever);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

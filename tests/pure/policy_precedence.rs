@@ -128,6 +128,48 @@ fn rule_over_route_over_profile_over_scheduler_over_default() {
     check(&urgent, "hash_on", "header:x-user", "route");
 }
 
+// One key that everybody sets: each level hides all below it, and with nobody left the default stands. Loaded anew without the topmost, one
+// after the other.
+#[test]
+fn each_level_hides_those_below_it() {
+    let keys = [
+        ("default", "provider", "fixed_order"),
+        ("scheduler", "global_key", "load_balance"),
+        ("profile fast", "provider", "cache_affinity"),
+        ("route", "global_key", "fixed_order"),
+        ("rule all", "provider", "load_balance"),
+    ];
+    for top in 0..keys.len() {
+        let set = |level: usize, before: &str, after: &str| {
+            let (_, priority, scheduling) = keys[level];
+            match level <= top {
+                true => format!(
+                    "{before}{{ priority_mode: {priority}, scheduling_mode: {scheduling} }}{after}"
+                ),
+                false => String::new(),
+            }
+        };
+        let rest = format!(
+            "{}\nprofiles: {}\n{}",
+            set(1, "scheduler: ", ""),
+            match top {
+                0 | 1 => "{ fast: {} }".to_owned(),
+                _ => set(2, "{ fast: ", " }"),
+            },
+            set(
+                4,
+                "rules: [{ name: all, actions: [{ set_scheduling: ",
+                " }] }]"
+            ),
+        );
+        let route = format!("    profile: fast\n{}", set(3, "    routing: ", ""));
+        let told = policy(&route, &rest, None);
+        let (from, priority, scheduling) = keys[top];
+        check(&told, "priority_mode", priority, from);
+        check(&told, "scheduling_mode", scheduling, from);
+    }
+}
+
 // Any key of `routing` may stand in a profile; the route's own win one by one, and the view says where each is from.
 #[test]
 fn every_key_of_routing_may_come_from_the_profile() {
