@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rondo::mock::{MockServer, Script, body_hash};
 
-use crate::support::client::{Body, Connection, parts, request, whole};
+use crate::support::client::{Body, Connection, call, parts, post, request, whole};
 use crate::support::tls::Identity;
 use crate::support::{Rondo, soon};
 
@@ -253,4 +253,38 @@ async fn twenty_megabytes_are_replayed_byte_for_byte() {
     ] {
         check(down, up, &[LARGE]).await;
     }
+}
+
+// R-S23, C186: what the client sent is counted once, however many targets were sent it; each of them got all of it.
+#[tokio::test]
+async fn a_body_that_is_sent_twice_counts_once() {
+    let rondo = Rondo::start(
+        r#"
+providers:
+  one: { adapter: openai, mock: { answers: [{ preset: openai.throttle, retry_after: 5 }] } }
+  two: { adapter: openai, mock: { answers: [ok] } }
+routes:
+  - { name: chat, models: [m], targets: [{ name: first, provider: one }, { name: second, provider: two }] }
+"#,
+    )
+    .await;
+    let around = r#"{"model":"m","messages":[{"role":"user","content":""}]}"#;
+    let text = around.replace(r#""""#, &format!("\"{}\"", "x".repeat(MIB - around.len())));
+    let sent = text.len() as u64;
+    assert_eq!(sent, MIB as u64);
+    let answer = call(rondo.addr, post(CHAT, text)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    rondo.assert_quiet().await;
+    for provider in ["one", "two"] {
+        let seen = rondo.mock(provider).requests();
+        assert_eq!(seen.len(), 1, "{provider}");
+        assert!(
+            seen[0].body_complete && seen[0].body_len == sent,
+            "{provider}"
+        );
+    }
+    let records = rondo.records();
+    assert_eq!(records.len(), 1);
+    let operation = &records[0].operation;
+    assert_eq!((operation.request_bytes, operation.sends), (sent, 2));
 }

@@ -69,7 +69,7 @@ where
     assert!(one.requests() <= 1, "{case}: sent twice");
 }
 
-// R-D1 R-F1 R-F2, C96 C97 C104 C38
+// R-D1 R-F1 R-F2, C05 C96 C97 C104 C38
 #[tokio::test]
 async fn what_breaks_after_the_first_byte_is_ambiguous() {
     check_h1(AMBIGUOUS, "closed after the head", |mut link| async move {

@@ -119,7 +119,7 @@ async fn a_client_that_writes_first_reads_its_413() {
     rondo.assert_quiet().await;
 }
 
-// R-B7: above the process's bound a request is refused before it is read.
+// R-B7, C129: above the process's bound a request is refused before it is read.
 #[tokio::test]
 async fn a_full_process_answers_503_before_reading() {
     let rondo = start("max_request_body: 64KiB, max_buffered_bytes: 64KiB").await;
@@ -228,7 +228,7 @@ async fn a_paused_upload_is_408() {
     rondo.assert_quiet().await;
 }
 
-// A client that drips bytes, each in time, is cut in the end.
+// C129: a client that drips bytes, each in time, is cut in the end.
 #[tokio::test]
 async fn a_dripping_upload_is_408() {
     let rondo = start("client_read_timeout_ms: 50").await;

@@ -183,6 +183,7 @@ fn what_is_not_configured_is_not_counted() {
     assert_balanced(&world);
 }
 
+// C179: a try on the same key is a retry and no change of target.
 #[test]
 fn tries_on_the_same_target_count_by_the_status_before() {
     let mut world = World::new();

@@ -129,7 +129,7 @@ fn a_zero_delay_waits_for_the_jitter_alone() {
     assert!(run.wait.unwrap() < ms(50));
 }
 
-// R-S14: uniform over max(50 ms, delay / 4), at most 500 ms, never below the delay.
+// R-S14, C11: uniform over max(50 ms, delay / 4), at most 500 ms, never below the delay.
 #[test]
 fn waiters_with_one_delay_spread_over_the_width() {
     for (delay, width) in [(0, 50), (100, 50), (400, 100), (1000, 250), (2000, 500)] {

@@ -302,6 +302,28 @@ fn a_key_is_set_aside_for_later_operations() {
     }
 }
 
+// R-F2, C32: a used-up balance with a status of its own moves on only where that is listed, but is paid for once: the next operation does
+// not ask there, and is served by another target without an opt-in.
+#[test]
+fn a_used_up_balance_is_paid_for_once() {
+    let plain = Spec {
+        sends_max: 16,
+        ..route(2).keys(1)
+    };
+    for (spec, first) in [
+        (plain.clone(), "1:T1 402"),
+        (plain.statuses(&[402]), "1:T1 1:T2 ok"),
+    ] {
+        let (route, mut cooling) = (spec.build(), Cooling::default());
+        let script = "T1: quota402; T2: ok";
+        assert_eq!(later(&spec, &route, &mut cooling, 0, script).trace, first);
+        for after in [100, 60_000, 500_000] {
+            let run = later(&spec, &route, &mut cooling, after, script);
+            assert_eq!(run.trace, "skip:T1 1:T2 ok", "{after}");
+        }
+    }
+}
+
 // What is nobody's fault but the request's, or what no key of ours carries, sets nothing aside.
 #[test]
 fn nothing_else_sets_a_key_aside() {

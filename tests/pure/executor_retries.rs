@@ -158,6 +158,24 @@ fn pauses_grow_by_equal_jitter_to_the_cap() {
     assert!(last >= ms(125) && last <= ms(250), "the cap: {last:?}");
 }
 
+// R-P3, C10: jitter has a floor, and a later pause is never shorter than an earlier one while they grow; all together keep the bound.
+#[test]
+fn a_later_pause_is_not_shorter() {
+    let spec = Spec {
+        sends_max: 16,
+        ..route(1).internal(5, 20_000, 250, 4_000)
+    };
+    for seed in 0..200 {
+        let run = play(&spec, "T1: u429 u429 u429 u429 ok", seed);
+        assert_eq!(run.status, Some(200), "{}", run.trace);
+        assert_eq!(run.settled.sends, 5);
+        assert!(run.pauses[0] >= ms(125), "{:?}", run.pauses);
+        assert!(run.pauses.is_sorted(), "{:?}", run.pauses);
+        let slept: std::time::Duration = run.pauses.iter().sum();
+        assert!(slept >= ms(1_875) && slept <= ms(3_750), "{slept:?}");
+    }
+}
+
 // R-P3: a certified throttle without a delay is retried by the backoff alone, however short: the delay that a second round
 // assumes is no directive.
 #[test]

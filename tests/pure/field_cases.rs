@@ -6,7 +6,7 @@ use rondo::core::class::Class;
 use rondo::core::decision::may_move_on;
 use rondo::core::fallback::Fallback;
 use rondo::core::limits::PUSHBACK_MAX;
-use rondo::core::outcome::AttemptReport;
+use rondo::core::outcome::{AttemptReport, Scope};
 use rondo::providers::answer::Verdict;
 
 use super::providers_support::{answer, certified};
@@ -122,6 +122,33 @@ fn other_failures_move_on_where_the_route_says_so() {
         assert!(!moves_on(&verdict, &by_default()));
         assert!(moves_on(&verdict, &opted));
     }
+}
+
+/// A spent balance is a quota whatever status carries it. It proves nothing, and moves on where its status is listed.
+#[test]
+fn a_spent_balance_is_a_quota_under_any_status() {
+    // R-A1 R-F2 C32
+    let capped = r#"{"type":"error","error":{"type":"invalid_request_error",
+        "message":"You have reached your specified API usage limits. You will regain access on 2026-09-01 at 00:00 UTC."}}"#;
+    let credits = r#"{"error":{"code":402,"message":"Insufficient credits","metadata":{}}}"#;
+    for (adapter, status, body) in [("anthropic", 400, capped), ("openrouter", 402, credits)] {
+        let verdict = answer(adapter, status, body).verdict();
+        assert_eq!(verdict.class, Class::QuotaHard, "{adapter}");
+        assert_eq!(verdict.scope, Scope::Credential, "{adapter}");
+        assert!(!certified(&verdict), "{adapter}");
+        assert!(!moves_on(&verdict, &by_default()), "{adapter}");
+        let listed = Fallback {
+            statuses: vec![status],
+            ..by_default()
+        };
+        assert!(moves_on(&verdict, &listed), "{adapter}");
+    }
+    // Any other 400 of that type is the caller's.
+    let other = r#"{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: required"}}"#;
+    assert_ne!(
+        answer("anthropic", 400, other).verdict().class,
+        Class::QuotaHard
+    );
 }
 
 /// A content filter is the caller's to mend: no other target is asked, even where 5xx may move on.
