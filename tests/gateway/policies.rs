@@ -4,9 +4,11 @@ use hyper::Request;
 use rondo::core::settlement::State;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
-use crate::support::client::{Answer, Connection, call, chat_body, request, whole};
-use crate::support::{Rondo, soon};
+use crate::support::client::{Answer, Connection, call, chat, chat_body, request, whole};
+use crate::support::raw::Upstream;
+use crate::support::{Rondo, soon, until};
 
 const CONFIG: &str = r#"
 providers:
@@ -155,4 +157,67 @@ async fn a_client_goes_back_to_where_it_was_served() {
     assert_eq!(target(&ask(&rondo, &other).await), "first");
     assert_eq!(target(&ask(&rondo, &[]).await), "first");
     rondo.assert_quiet().await;
+}
+
+/// A target that is slow to answer gets nothing more while another one is free; when it has answered it takes part again.
+#[tokio::test]
+async fn a_slow_target_gets_fewer() {
+    let (release, released) = watch::channel(false);
+    let slow = Upstream::start(move |mut link| {
+        let mut released = released.clone();
+        async move {
+            while link.request().await.is_some() {
+                released.wait_for(|released| *released).await.unwrap();
+                let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                link.write(answer).await;
+            }
+        }
+    })
+    .await;
+    let rondo = Rondo::start(&format!(
+        "
+providers:
+  slow: {}
+  quick: {{ adapter: openai, mock: {{ answers: [ok] }} }}
+routes:
+  - name: chat
+    models: [m]
+    targets: [{{ name: slow, provider: slow }}, {{ name: quick, provider: quick }}]
+    routing: {{ scheduling_mode: load_balance }}
+",
+        slow.provider("")
+    ))
+    .await;
+    // Until one of them has gone to the slow one, which keeps it.
+    let mut kept = None;
+    let mut quick = 0;
+    while kept.is_none() {
+        let mut asked = tokio::spawn(call(rondo.addr, chat("m")));
+        tokio::select! {
+            answer = &mut asked => {
+                assert_eq!(target(&answer.unwrap()), "quick");
+                quick += 1;
+            }
+            () = until(|| slow.requests() == 1) => kept = Some(asked),
+        }
+    }
+    for _ in 0..60 {
+        // The one before has ended, so that only the slow target is busy.
+        rondo
+            .until(|rondo| rondo.app.gateway.around.inflight.count() == 1)
+            .await;
+        assert_eq!(target(&ask(&rondo, &[]).await), "quick");
+    }
+    assert_eq!(slow.requests(), 1);
+    release.send_replace(true);
+    assert_eq!(target(&soon(kept.unwrap()).await.unwrap()), "slow");
+    rondo.idle().await;
+    let mut turns = 0;
+    while target(&ask(&rondo, &[]).await) != "slow" {
+        rondo.idle().await;
+        turns += 1;
+        assert!(turns < 100, "it never takes part again");
+    }
+    rondo.assert_quiet().await;
+    assert!(rondo.mock("quick").sends() >= 60 + quick);
 }
