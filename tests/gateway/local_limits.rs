@@ -275,3 +275,134 @@ async fn checks_follow_the_configuration() {
     // The task ends at its next turn; from then on the count stands still.
     rondo.until(|rondo| rondo.app.health_checks() == 0).await;
 }
+
+/// C123: a stream is under way until its end and not until its header: ten clients whose streams last never have more than two at once.
+#[tokio::test]
+async fn a_cap_holds_for_streams_that_last() {
+    let open = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (finish, finished) = tokio::sync::watch::channel(false);
+    let upstream = {
+        let (open, most) = (Arc::clone(&open), Arc::clone(&most));
+        Upstream::start(move |mut link| {
+            let (open, most) = (Arc::clone(&open), Arc::clone(&most));
+            let mut finished = finished.clone();
+            async move {
+                while link.request().await.is_some() {
+                    most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    let delta = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n";
+                    link.write(&format!("{EVENTS}{:x}\r\n{delta}\r\n", delta.len()))
+                        .await;
+                    finished.wait_for(|finished| *finished).await.unwrap();
+                    open.fetch_sub(1, Ordering::SeqCst);
+                    link.write("0\r\n\r\n").await;
+                }
+            }
+        })
+        .await
+    };
+    let rondo = Rondo::start(&format!(
+        "providers:\n  one: {}\nroutes:\n  - name: chat\n    models: [m]\n    targets:\n      - {{ name: one, provider: one, limits: {{ concurrent: 2 }} }}\n",
+        upstream.provider("")
+    ))
+    .await;
+    let ask = || post("/v1/chat/completions", chat_body("m", true));
+    let addr = rondo.addr;
+    let asking: Vec<_> = (0..10)
+        .map(|_| {
+            tokio::spawn(async move {
+                let mut client = Connection::h1(addr).await;
+                let answer = soon(client.send(ask())).await.unwrap();
+                (client, answer)
+            })
+        })
+        .collect();
+    let mut streams = Vec::new();
+    for asked in asking {
+        let (client, answer) = soon(asked).await.unwrap();
+        match answer.status().as_u16() {
+            200 => streams.push((client, answer)),
+            status => assert_eq!(status, 429),
+        }
+    }
+    assert_eq!(streams.len(), 2);
+    assert_eq!(open.load(Ordering::SeqCst), 2);
+    finish.send_replace(true);
+    for (_client, answer) in streams {
+        let _ = soon(answer.into_body().collect()).await.unwrap();
+    }
+    rondo.idle().await;
+    assert_eq!(call(rondo.addr, ask()).await.status, 200);
+    assert_eq!(most.load(Ordering::SeqCst), 2);
+    assert_eq!(upstream.requests(), 3);
+    rondo.assert_quiet().await;
+}
+
+/// C125: streams that fail, however they fail and more of them than there are slots, leave every slot free.
+#[tokio::test]
+async fn failed_streams_leave_no_slot_behind() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = free.local_addr().unwrap();
+    drop(free);
+    let rondo = Rondo::start(&format!(
+        "providers:
+  one: {{ adapter: openai, mock: {{ loop: false, answers: [{{ preset: reset, times: 3 }}, {{ preset: openai.server_error, times: 3 }},
+    {{ preset: openai.stream_error, times: 3 }}, ok] }} }}
+  gone: {{ adapter: openai, base_url: 'http://{closed}' }}
+routes:
+  - {{ name: chat, models: [m], targets: [{{ name: one, provider: one, limits: {{ concurrent: 2 }} }}], routing: {{ sticky_key_attempts: 1 }} }}
+  - {{ name: away, models: [n], targets: [{{ name: gone, provider: gone, limits: {{ concurrent: 2 }} }}] }}
+"
+    ))
+    .await;
+    for _ in 0..9 {
+        let answer = call(
+            rondo.addr,
+            post("/v1/chat/completions", chat_body("m", true)),
+        )
+        .await;
+        assert!([500, 502].contains(&answer.status.as_u16()), "{answer:?}");
+    }
+    assert_eq!(call(rondo.addr, chat("m")).await.status, 200);
+    for _ in 0..3 {
+        let answer = call(
+            rondo.addr,
+            post("/v1/chat/completions", chat_body("n", true)),
+        )
+        .await;
+        assert_eq!(answer.status, 502, "{answer:?}");
+    }
+    rondo.assert_quiet().await;
+    let now = rondo.app.gateway.around.clock.mono();
+    for route in &rondo.app.snapshot().routes {
+        let limits = route.targets[0].limits.clone().unwrap();
+        assert_eq!(limits.usage(now).concurrent, 0, "{}", route.name);
+    }
+}
+
+/// C182: two operations leave the first target at the same instant, and the second one has one place: one is served, the other is told
+/// when there is room. Nobody looks first and takes later.
+#[tokio::test]
+async fn a_place_at_the_next_target_is_taken_in_one_step() {
+    // R-F1
+    let rondo = Rondo::start(
+        "providers:
+  one: { adapter: openai, mock: { answers: [{ preset: openai.throttle, retry_after: 50, delay_ms: 150 }] } }
+  two: { adapter: openai, mock: { answers: [ok] } }
+routes:
+  - name: chat
+    models: [m]
+    targets:
+      - { name: one, provider: one }
+      - { name: two, provider: two, limits: { requests_per_minute: 1 } }
+    routing: { fallback_strategy: [http_429, rate_limiting] }
+",
+    )
+    .await;
+    let (first, second) = tokio::join!(call(rondo.addr, chat("m")), call(rondo.addr, chat("m")));
+    let mut statuses = [first.status.as_u16(), second.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 429]);
+    rondo.assert_quiet().await;
+    assert_eq!(rondo.mock("two").sends(), 1);
+}

@@ -63,7 +63,7 @@ fn the_largest_numbers_do_not_run_over() {
     assert_eq!((room.waiting(), room.waiting_bytes()), (0, 0));
 }
 
-// R-S12
+// R-S12, C30
 #[test]
 fn a_cooldown_is_only_extended_and_ended_by_a_success_that_saw_it() {
     let cooldown = Cooldown::default();

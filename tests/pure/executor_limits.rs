@@ -16,7 +16,7 @@ fn first_limited(base: Spec) -> Spec {
     Spec { limited: 1, ..base }
 }
 
-// R-F2 R-S16: rate_limiting skips an exhausted target without a send.
+// R-F2 R-S16, C181: rate_limiting skips an exhausted target without a send.
 #[test]
 fn an_exhausted_target_is_skipped() {
     let spec = first_limited(route(2).limits(Some(3), None, None));
@@ -170,7 +170,7 @@ fn used_after(spec: &Spec, script: &str) -> (Run, Usage) {
     (run, account.usage(START))
 }
 
-// What certainly did not run is given back, and so is what was cancelled before an answer; the rest is kept.
+// C183: what certainly did not run is given back, and so is what was cancelled before an answer; the rest is kept.
 #[test]
 fn what_did_not_run_gives_its_reservation_back() {
     let spec = route(1).limits(Some(9), Some(900), Some(9));
