@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ask::Asked;
+use super::key_places::{KeyPlace, KeyPlaces};
+use super::live::{Live, TargetState, target_state};
 use crate::core::api::Api;
 use crate::policy::ordering::{self, Exclusion, InFull, KeyExclusion, Place, Why};
 use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
@@ -37,6 +39,8 @@ pub struct Candidate {
     pub identity: Option<String>,
     /// Names of the keys that may be used, in order; the secrets are never here.
     pub keys: Vec<Arc<str>>,
+    /// The same keys, with what puts each in its place.
+    pub key_places: Vec<KeyPlace>,
     /// Names of the keys that may not, and why.
     pub keys_left_out: Vec<(Arc<str>, KeyExclusion)>,
     /// What arranged it, and by which priority it was sorted.
@@ -55,6 +59,8 @@ pub struct Candidate {
     pub is_tried: Tried,
     /// Why it stands in this place.
     pub reason: String,
+    /// What holds for it at the moment, if a running process is asked.
+    pub now: Option<TargetState>,
 }
 
 /// Whether a candidate can be tried.
@@ -88,6 +94,8 @@ pub struct Excluded {
     pub provider: Arc<str>,
     /// Why.
     pub reason: Exclusion,
+    /// The rule that restricts the request, if that is why.
+    pub rule: Option<Arc<str>>,
     /// The API formats that its provider speaks.
     pub speaks: Vec<&'static str>,
 }
@@ -104,6 +112,7 @@ pub(super) fn places(
     route: &Route,
     asked: &Asked,
     found: &InFull<'_>,
+    live: Option<Live>,
 ) -> (Vec<Candidate>, Vec<Excluded>) {
     let turns = Turns {
         route,
@@ -139,8 +148,16 @@ pub(super) fn places(
             Some(_) => entry.keys.get(..1).unwrap_or_default(),
             None => &entry.keys,
         };
+        let key_places = KeyPlaces {
+            asked,
+            found,
+            target,
+            provider,
+        };
         candidates.push(Candidate {
             keys: key_names(reachable),
+            key_places: key_places.of(entry, reachable),
+            now: live.map(|live| target_state(target, reachable, live.now)),
             keys_left_out: left_out.collect(),
             place: entry.place,
             ..turns.candidate(target, provider, (place, entry))
@@ -152,6 +169,10 @@ pub(super) fn places(
             target: Arc::clone(&target.name),
             provider: Arc::clone(&provider.name),
             reason: *reason,
+            rule: match reason {
+                Exclusion::Restricted => found.applied.restricting(*position).map(Arc::clone),
+                _ => None,
+            },
             speaks: provider.speaks.iter().map(|api| api.label()).collect(),
         })
     });
@@ -240,6 +261,8 @@ impl Turns<'_> {
             path,
             identity: provider.identity.phrase(),
             keys: Vec::new(),
+            key_places: Vec::new(),
+            now: None,
             keys_left_out: Vec::new(),
             place: entry.place,
             ownership: provider.ownership,
