@@ -36,6 +36,7 @@ impl<'a> RoutesView<'a> {
 #[derive(Serialize)]
 struct RouteView<'a> {
     name: &'a str,
+    profile: &'a str,
     models: Vec<String>,
     mode: &'static str,
     budgets: Budgets,
@@ -71,6 +72,8 @@ struct TargetView<'a> {
     provider: Option<&'a str>,
     model: Option<&'a str>,
     cooling_for_ms: u64,
+    /// Sends in flight, where some route balances by them.
+    in_flight: Option<u64>,
     ownership: &'static str,
     keys: Vec<KeyView<'a>>,
     sends: u64,
@@ -101,6 +104,7 @@ impl<'a> RouteView<'a> {
         });
         RouteView {
             name: &route.name,
+            profile: &route.policy.profile,
             models: route.models.iter().map(ModelPattern::text).collect(),
             mode: route.routing.mode.label(),
             budgets: Budgets::new(route),
@@ -150,6 +154,7 @@ impl<'a> TargetView<'a> {
             model: target.model.as_deref(),
             // The target cools as long as every key of its pool does.
             cooling_for_ms: keys.iter().map(|key| key.for_ms).min().unwrap_or_default(),
+            in_flight: target.load.as_ref().map(|load| load.sends()),
             ownership: match target.ownership {
                 Ownership::External => "external",
                 Ownership::Internal => "internal",
