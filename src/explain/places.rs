@@ -11,7 +11,7 @@ use crate::policy::ordering::{self, Exclusion, InFull, KeyExclusion, Place, Why}
 use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
 use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
-use crate::policy::scheduling::{HashOn, PriorityMode, Scheduling};
+use crate::policy::scheduling::{HashOn, PriorityMode};
 use crate::policy::snapshot::Snapshot;
 use crate::providers::inbound::Version;
 use crate::providers::registry;
@@ -117,7 +117,7 @@ pub(super) fn places(
     let turns = Turns {
         route,
         asked,
-        scheduling: &found.applied.scheduling,
+        found,
         by_format: found
             .excluded
             .iter()
@@ -200,7 +200,7 @@ pub(super) fn own_tries(retry: Option<RetryRules>, keys: usize) -> u32 {
 struct Turns<'a> {
     route: &'a Route,
     asked: &'a Asked,
-    scheduling: &'a Scheduling,
+    found: &'a InFull<'a>,
     /// Whether nothing but the API format leaves targets out.
     by_format: bool,
     /// Whether no priority was set anywhere.
@@ -300,10 +300,20 @@ impl Turns<'_> {
         (Tried::WhenOthersCool, reason)
     }
 
+    /// The rule that gave the target its priority.
+    fn by_rule(&self, position: usize) -> String {
+        match self.found.applied.prioritizing(position) {
+            Some(rule) if self.found.scheduling.priority_mode == PriorityMode::Provider => {
+                format!(" by rule {rule}")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// What put the candidate there.
     fn order(&self, place: usize, entry: &ordering::Candidate) -> String {
         let (position, priority) = (entry.target, entry.place.priority);
-        let of_what = match self.scheduling.priority_mode {
+        let of_what = match self.found.scheduling.priority_mode {
             PriorityMode::Provider => "priority",
             PriorityMode::GlobalKey => "key priority",
         };
@@ -312,7 +322,9 @@ impl Turns<'_> {
             false => format!(", {of_what} {priority}"),
         };
         match entry.place.why {
-            Why::Configured if !self.is_plain => format!("{of_what} {priority}"),
+            Why::Configured if !self.is_plain => {
+                format!("{of_what} {priority}{}", self.by_rule(position))
+            }
             Why::Configured if place == 0 && position == 0 => {
                 "first target of the route".to_owned()
             }
@@ -323,7 +335,7 @@ impl Turns<'_> {
             Why::Configured => format!("next in the configured order ({})", position + 1),
             Why::Balanced => format!("one draw by weight and load{by_priority}"),
             Why::Hashed => {
-                let on = self.scheduling.hash_on.as_ref().map(HashOn::text);
+                let on = self.found.scheduling.hash_on.as_ref().map(HashOn::text);
                 let on = on.unwrap_or_default();
                 format!("by consistent hashing of {on}{by_priority}")
             }

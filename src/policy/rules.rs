@@ -265,6 +265,14 @@ impl<'r> Applied<'r> {
         })
     }
 
+    /// The rule that gives a target its priority.
+    pub fn prioritizing(&self, position: usize) -> Option<&'r Arc<str>> {
+        let gives = |action: &Action| matches!(action, Action::TargetPriority { target, .. } if *target == position);
+        let mut matched = self.matched().rev();
+        let rule = matched.find(|rule| rule.actions.iter().any(gives))?;
+        Some(&rule.name)
+    }
+
     /// The priority that a rule gives a key of a provider.
     pub fn key_priority(&self, provider: usize, name: &str, api: Api) -> Option<u32> {
         self.strongest().find_map(|action| match action {

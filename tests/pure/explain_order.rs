@@ -210,6 +210,9 @@ fn rules_apply_in_order_until_one_stops() {
     );
     assert_eq!(json["excluded"][0]["target"], "one");
     assert_eq!(json["excluded"][0]["rule"], "tenant");
+    let lifted = "rules: [{ name: lift, actions: [{ set_target_priority: { target: three, priority: 2 } }] }]";
+    let json = plan("", lifted, &PLAIN);
+    assert_eq!(json["candidates"][2]["reason"], "priority 2 by rule lift");
 }
 
 #[test]
@@ -221,6 +224,10 @@ fn a_client_is_asked_for_by_the_name_of_its_key() {
     let json = plan("", &rules(), &request);
     assert_eq!(json["policy"]["client_key"], "batch");
     assert_eq!(json["candidates"][0]["target"], "three");
+    assert_eq!(
+        json["candidates"][0]["reason"],
+        "first target that may serve it"
+    );
     let shown = headers(&["authorization: Bearer sk-batch"]);
     let by_header = Request {
         headers: &shown,
