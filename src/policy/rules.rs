@@ -138,15 +138,15 @@ impl When {
         let model = self.model.as_ref();
         let client = self.client_key.as_deref();
         let header = self.header.as_ref();
-        if !model.is_none_or(|model| model.matches(facts.model)) {
+        if model.is_some_and(|model| !model.matches(facts.model)) {
             Some(Unmet::Model)
-        } else if !self.api.is_none_or(|api| api == facts.api) {
+        } else if self.api.is_some_and(|api| api != facts.api) {
             Some(Unmet::Api)
-        } else if !self.stream.is_none_or(|stream| stream == facts.stream) {
+        } else if self.stream.is_some_and(|stream| stream != facts.stream) {
             Some(Unmet::Stream)
-        } else if !client.is_none_or(|name| facts.client.name() == Some(name)) {
+        } else if client.is_some_and(|name| facts.client.name() != Some(name)) {
             Some(Unmet::ClientKey)
-        } else if !header.is_none_or(|header| header.holds(facts)) {
+        } else if header.is_some_and(|header| !header.holds(facts)) {
             Some(Unmet::Header)
         } else {
             None
