@@ -78,7 +78,8 @@ pub enum Command {
     /// Tell what would be done with a request, without sending it
     #[command(
         long_about = "Tell what would be done with a request, without sending it.\n\n\
-        Prints the route, the candidates in order with the reason of each place, every budget, what follows each kind of failure, what \
+        Prints the route, the effective profile with the origin of each value, the rules that match and those that do not, the candidates \
+        in order with the reason of each place, the targets and keys left out, every budget, what follows each kind of failure, what \
         ends the operation, whether a second round is possible and if not why, and the most that it can cost. Keys are named, never \
         shown. Exit 0: the request can be served; 2: it cannot, or the configuration is bad."
     )]
@@ -100,6 +101,9 @@ pub enum Command {
         /// A header of the client, such as 'x-stainless-retry-count: 1'; repeatable
         #[arg(long = "header", value_name = "NAME: VALUE", value_parser = Header::parse)]
         headers: Vec<Header>,
+        /// As if the client showed the key of this name in client_keys
+        #[arg(long, value_name = "NAME")]
+        client_key: Option<String>,
         /// Print JSON, for scripts
         #[arg(long)]
         json: bool,

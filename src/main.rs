@@ -52,6 +52,7 @@ fn main() -> ExitCode {
             body,
             stream,
             headers,
+            client_key,
             json,
         } => {
             let body = match body.as_deref().map(read_body).transpose() {
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
                 body: body.as_deref(),
                 stream,
                 headers: &headers,
+                client_key: client_key.as_deref(),
             };
             explain(&config.config, &request, json)
         }
@@ -177,7 +179,7 @@ fn explain(file: &Path, request: &Request<'_>, json: bool) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    let explanation = match explain::explain(&loaded.snapshot, request) {
+    let explanation = match explain::explain(&loaded.snapshot, request, None) {
         Ok(explanation) => explanation,
         Err(unexplained) => {
             eprintln!("{unexplained}");

@@ -1,6 +1,8 @@
 //! Query strings, strictly: what is not understood is refused with what would be.
 
+use crate::core::api::Api;
 use crate::core::time::WallTime;
+use crate::explain::Header;
 use crate::ledger::store::{Query, SumBy};
 use crate::records::ask::{self, Since};
 use crate::records::cursor::{self, CURSOR_BYTES_MAX};
@@ -52,6 +54,54 @@ pub(super) fn sums(
         }
     }
     Ok((by.unwrap_or(SumBy::Route), since))
+}
+
+/// For which request the order is asked.
+#[derive(Debug)]
+pub(super) struct ExplainQuery {
+    pub model: String,
+    pub api: Option<Api>,
+    pub headers: Vec<Header>,
+    pub client_key: Option<String>,
+    pub stream: bool,
+}
+
+/// Reads which request is to be explained; `header` may repeat.
+pub(super) fn explain(query: Option<&str>) -> Result<ExplainQuery, String> {
+    let (mut model, mut api, mut client_key, mut stream) = (None, None, None, None);
+    let mut headers = Vec::new();
+    for (key, value) in pairs(query)? {
+        match key {
+            "model" => set(&mut model, key, value)?,
+            "api" => set(&mut api, key, api_format(&value)?)?,
+            "header" => headers.push(Header::parse(&value)?),
+            "client_key" => set(&mut client_key, key, value)?,
+            "stream" => set(&mut stream, key, flag(key, &value)?)?,
+            _ => return Err(unknown("model, api, header, client_key, stream")),
+        }
+    }
+    Ok(ExplainQuery {
+        model: model.ok_or("model is missing; allowed: model, api, header, client_key, stream")?,
+        api,
+        headers,
+        client_key,
+        stream: stream.unwrap_or(false),
+    })
+}
+
+fn api_format(value: &str) -> Result<Api, String> {
+    Api::from_label(value).ok_or_else(|| {
+        let known: Vec<&str> = Api::ALL.iter().map(|api| api.label()).collect();
+        format!("api is one of: {}", known.join(", "))
+    })
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{key} is true or false")),
+    }
 }
 
 fn unknown(allowed: &str) -> String {

@@ -10,6 +10,7 @@
 //! | `GET /admin/api/operations/{id}` | the newest operation with this `x-request-id` | likewise |
 //! | `GET /admin/api/operations/sums` | sums of the store by route, target, key or state | likewise |
 //! | `GET /admin/api/routes` | live state of routes and targets | likewise |
+//! | `GET /admin/api/explain` | what would be done with a request at this moment | likewise |
 //! | `GET /admin/api/config` | the effective configuration, redacted | likewise |
 //! | `POST /admin/api/reload` | reads the configuration again | likewise |
 //!
@@ -58,6 +59,7 @@ enum Endpoint<'a> {
     Operation(&'a str),
     Sums,
     Routes,
+    Explain,
     Config,
     Reload,
 }
@@ -72,6 +74,7 @@ impl<'a> Endpoint<'a> {
             "/admin/api/operations" => Endpoint::Operations,
             "/admin/api/operations/sums" => Endpoint::Sums,
             "/admin/api/routes" => Endpoint::Routes,
+            "/admin/api/explain" => Endpoint::Explain,
             "/admin/api/config" => Endpoint::Config,
             "/admin/api/reload" => Endpoint::Reload,
             _ => {
@@ -101,6 +104,7 @@ impl<'a> Endpoint<'a> {
             | Endpoint::Operation(_)
             | Endpoint::Sums
             | Endpoint::Routes
+            | Endpoint::Explain
             | Endpoint::Config => "GET, HEAD",
         }
     }
@@ -183,6 +187,7 @@ impl Admin {
             Endpoint::Operation(id) => lookup::operation(host, id, query, depth),
             Endpoint::Sums => lookup::sums(host, query, depth),
             Endpoint::Routes => api::routes(host, query),
+            Endpoint::Explain => api::explain(host, query),
             Endpoint::Config => api::config(host, query),
             Endpoint::Reload => api::reload(host, query),
         }

@@ -204,7 +204,7 @@ fn route(route: &Route, snapshot: &Snapshot) -> Value {
         "models": models,
         "deadline_ms": millis(route.deadline),
         "targets": targets,
-        "routing": routing(&route.routing, &policy.scheduling),
+        "routing": effective_routing(&route.routing, &policy.scheduling),
         "origins": origins(policy),
         "rules": policy.rules.iter().map(|entry| rule(entry, route, snapshot)).collect::<Value>(),
     })
@@ -217,7 +217,8 @@ fn origins(policy: &RoutePolicy) -> Value {
     Value::Object(pairs.collect())
 }
 
-fn routing(routing: &Routing, scheduling: &Scheduling) -> Value {
+/// The values of `routing`, under their keys.
+pub fn effective_routing(routing: &Routing, scheduling: &Scheduling) -> Value {
     json!({
         "priority_mode": scheduling.priority_mode.label(),
         "scheduling_mode": scheduling.scheduling_mode.label(),

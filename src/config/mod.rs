@@ -29,7 +29,7 @@ use crate::core::time::WallTime;
 use crate::policy::snapshot::{LedgerSettings, Snapshot};
 
 pub use compile::compile_text;
-pub use effective::effective;
+pub use effective::{effective, effective_routing};
 pub use jsonschema::json_schema;
 pub(crate) use problem::distance;
 pub use problem::{Position, Problem, Problems};

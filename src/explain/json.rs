@@ -1,10 +1,15 @@
 //! The explanation as JSON. Keys are stable: scripts read them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::budgets::millis;
+use super::live::{Memory, NextTry, RouteState, TargetState};
 use super::moves::{Follows, Move};
 use super::places::{Candidate, Excluded};
+use super::policy::{RuleTold, Verdict};
+use super::ranks::Rank;
 use super::{Asked, Budgets, Explanation, Mode, Policy, SecondRound, WorstCase};
 use crate::policy::provider::Ownership;
 use crate::policy::route::ModelPattern;
@@ -25,12 +30,14 @@ pub fn to_json(explanation: &Explanation) -> Value {
         },
         "policy": policy(&explanation.policy),
         "candidates": candidates.map(|(index, entry)| candidate(index + 1, entry)).collect::<Value>(),
+        "ranks": explanation.ranks.iter().map(rank).collect::<Value>(),
         "excluded": explanation.excluded.iter().map(excluded).collect::<Value>(),
         "budgets": budgets(&explanation.budgets),
         "moves": explanation.moves.iter().map(movement).collect::<Value>(),
         "ends": explanation.ends,
         "second_round": second_round(&explanation.second_round),
         "worst_case": worst_case(&explanation.worst_case),
+        "live": explanation.live.as_ref().map(live),
     })
 }
 
@@ -56,12 +63,78 @@ fn policy(policy: &Policy) -> Value {
         let told = json!({ "value": value, "from": origin.text() });
         ((*key).to_owned(), told)
     });
+    let values = policy.values.iter().map(|setting| {
+        let told = json!({ "value": setting.value, "from": setting.origin.text() });
+        (setting.key.to_owned(), told)
+    });
+    let applied = policy.applied().map(|name| &**name);
+    let client = &policy.client;
     json!({
         "profile": *policy.profile,
         "modes": Value::Object(modes.collect()),
-        "rules": policy.rules.iter().map(|name| &**name).collect::<Vec<_>>(),
-        "client_key": policy.client_key.as_deref(),
+        "values": Value::Object(values.collect()),
+        "rules": applied.collect::<Vec<_>>(),
+        "rules_not_applied": policy.rules.iter().filter_map(not_applied).collect::<Value>(),
+        "client_key": client.key.as_deref(),
+        "client_shows_credential": client.has_credential,
+        "client_refused": client.refused,
     })
+}
+
+fn not_applied(rule: &RuleTold) -> Option<Value> {
+    let (condition, why) = match &rule.verdict {
+        Verdict::Applies => return None,
+        Verdict::Unmet(unmet, why) => (unmet.label(), why.clone()),
+        Verdict::AfterStop(by) => ("stop", format!("rule {by} stops")),
+    };
+    Some(json!({ "rule": *rule.name, "condition": condition, "why": why }))
+}
+
+fn rank(rank: &Rank) -> Value {
+    json!({
+        "priorities": rank.priorities,
+        "places": rank.places,
+        "targets": rank.targets.iter().map(|name| &**name).collect::<Vec<_>>(),
+        "decided_by": rank.decided_by.label(),
+        "why": rank.why,
+    })
+}
+
+fn live(state: &RouteState) -> Value {
+    let (from, followed) = match &state.memory {
+        Memory::Remembered { from, followed } => (from.as_ref().map(next_try), Some(*followed)),
+        Memory::Off | Memory::NoClient | Memory::Nothing => (None, None),
+    };
+    json!({
+        "generation": state.generation,
+        "next": state.next.iter().map(next_try).collect::<Value>(),
+        "waiting": state.waiting.0,
+        "waiting_max": state.waiting.1,
+        "waiting_bytes": state.waiting_bytes.0,
+        "waiting_bytes_max": state.waiting_bytes.1,
+        "affinity": { "state": state.memory.label(), "last": from, "followed": followed },
+    })
+}
+
+fn next_try(next: &NextTry) -> Value {
+    json!({ "target": *next.target, "key": next.key.as_deref() })
+}
+
+fn target_state(state: &TargetState) -> Value {
+    let keys = state.keys.iter().map(
+        |key| json!({ "key": key.key.as_deref(), "state": key.state, "for_ms": left(key.left) }),
+    );
+    json!({
+        "passed_over": state.passed_over,
+        "free_in_ms": left(state.free_in),
+        "in_flight": state.in_flight,
+        "keys": keys.collect::<Value>(),
+    })
+}
+
+/// Whole milliseconds, and none only when nothing is left.
+fn left(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 fn candidate(place: usize, entry: &Candidate) -> Value {
@@ -81,6 +154,9 @@ fn candidate(place: usize, entry: &Candidate) -> Value {
         "path": entry.path,
         "key": entry.keys.first().map(|key| &**key),
         "keys": entry.keys.iter().map(|key| &**key).collect::<Vec<_>>(),
+        "key_places": entry.key_places.iter().map(|place| {
+            json!({ "key": *place.key, "priority": place.priority, "reason": place.reason })
+        }).collect::<Value>(),
         "keys_left_out": entry.keys_left_out.iter().map(|(key, why)| {
             json!({ "key": **key, "reason": why.label() })
         }).collect::<Value>(),
@@ -103,6 +179,7 @@ fn candidate(place: usize, entry: &Candidate) -> Value {
             "idle_ms": millis(entry.timeouts.idle),
             "total_ms": millis(entry.timeouts.total),
         },
+        "live": entry.now.as_ref().map(target_state),
     })
 }
 
@@ -112,6 +189,7 @@ fn excluded(entry: &Excluded) -> Value {
         "provider": *entry.provider,
         "reason": entry.reason.label(),
         "why": entry.reason.sentence(),
+        "rule": entry.rule.as_deref(),
         "speaks": entry.speaks,
     })
 }

@@ -2,14 +2,18 @@
 //!
 //! Not here: decisions. Who is tried in which order is asked of [`ordering`](crate::policy::ordering), what follows a failure of
 //! [`decide`](crate::core::decision::decide), budgets are read from the compiled route. Invariants: nothing is sent and no clock is read;
-//! keys appear by name, never by their secret; what depends on the moment, like targets that cool, is told as a condition.
+//! keys appear by name, never by their secret; what depends on the moment is told for a running process, whose state is in its snapshot,
+//! and as a condition where there is none.
 
 mod ask;
 mod budgets;
 mod json;
+mod key_places;
+mod live;
 mod moves;
 mod places;
 mod policy;
+mod ranks;
 mod rounds;
 mod text;
 
@@ -25,9 +29,12 @@ use crate::providers::planning;
 pub use ask::{Asked, Because, Header};
 pub use budgets::{Budgets, WorstCase};
 pub use json::to_json;
+pub use key_places::KeyPlace;
+pub use live::{KeyState, Live, Memory, NextTry, RouteState, TargetState};
 pub use moves::{Failure, Follows, Move};
 pub use places::{Candidate, Excluded};
-pub use policy::{Mode, Policy};
+pub use policy::{ClientTold, Mode, Policy, RuleTold, Setting, Verdict};
+pub use ranks::{DecidedBy, Rank};
 pub use rounds::{Objection, Possible, SecondRound};
 pub use text::to_text;
 
@@ -36,7 +43,7 @@ use crate::config::distance;
 /// Names that are offered for one that no route has.
 const NEAREST_MAX: usize = 8;
 
-/// A request as the command line describes it.
+/// A request as the command line or the admin plane describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The public model name.
@@ -49,6 +56,8 @@ pub struct Request<'a> {
     pub stream: bool,
     /// Headers of the client.
     pub headers: &'a [Header],
+    /// The name of the client's key, in place of what headers show.
+    pub client_key: Option<&'a str>,
     /// The time for which keys expire.
     pub wall: WallTime,
 }
@@ -66,6 +75,8 @@ pub struct Explanation {
     pub policy: Policy,
     /// Places in which targets that can serve it stand, in order.
     pub candidates: Vec<Candidate>,
+    /// Those of them between which no priority decides.
+    pub ranks: Vec<Rank>,
     /// Targets that cannot.
     pub excluded: Vec<Excluded>,
     /// Its limits.
@@ -78,6 +89,8 @@ pub struct Explanation {
     pub second_round: SecondRound,
     /// The most that it can cost.
     pub worst_case: WorstCase,
+    /// What holds at the moment, if a running process is asked.
+    pub live: Option<RouteState>,
 }
 
 impl Explanation {
@@ -98,6 +111,14 @@ pub enum Unexplained {
         /// Public names like it, the nearest first.
         nearest: Vec<String>,
     },
+    /// No client has a key of this name.
+    #[error("{}", unknown_client(name, known))]
+    UnknownClientKey {
+        /// The name.
+        name: String,
+        /// Those that are configured.
+        known: Vec<String>,
+    },
     /// The body cannot be served: the gateway would answer 400.
     #[error("the gateway would refuse this body: 400 {code}: {what}")]
     Body {
@@ -116,8 +137,20 @@ fn unknown(model: &str, nearest: &[String]) -> String {
     format!("no route serves the model {model:?} (the gateway would answer 404); {names}")
 }
 
-/// Explains what would be done with a request.
-pub fn explain(snapshot: &Snapshot, request: &Request<'_>) -> Result<Explanation, Unexplained> {
+fn unknown_client(name: &str, known: &[String]) -> String {
+    let names = match known {
+        [] => "client_keys names none".to_owned(),
+        names => format!("there are: {}", names.join(", ")),
+    };
+    format!("no client key is called {name:?}; {names}")
+}
+
+/// Explains what would be done with a request; for a running process at this moment, else for one of which nothing is known.
+pub fn explain(
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    live: Option<Live>,
+) -> Result<Explanation, Unexplained> {
     let model = request.model;
     let found = snapshot.route(model).filter(|_| is_model_name(model));
     let Some(route) = found else {
@@ -130,13 +163,18 @@ pub fn explain(snapshot: &Snapshot, request: &Request<'_>) -> Result<Explanation
         .is_socket()
         .then(|| planning::for_handshake(route));
     let route = of_handshake.as_ref().unwrap_or(route);
-    let found = policy::order(snapshot, route, &asked, request);
+    let order = policy::order(snapshot, route, &asked, request, live)?;
+    let found = &order.found;
     let mut effective = Route::clone(route);
     effective.routing.sticky_tries = found.ordered.sticky_tries;
-    let (candidates, excluded) = places::places(snapshot, route, &asked, &found);
-    let policy = policy::told(route, &found);
-    let route = &effective;
+    let (candidates, excluded) = places::places(snapshot, route, &asked, found, live);
+    let ranks = ranks::ranks(route, found);
     let reach = places::reach(route, &asked, candidates.len());
+    let state =
+        |live| live::route_state(snapshot.generation, route, found, &candidates, reach, live);
+    let live = live.map(state);
+    let policy = policy::told(route, &effective.routing, order);
+    let route = &effective;
     let second_round = rounds::second_round(route, &asked, &candidates, reach);
     let budgets = budgets::budgets(route, &asked);
     let worst_case = budgets::worst_case(route, &budgets, &candidates, reach, &second_round);
@@ -148,6 +186,8 @@ pub fn explain(snapshot: &Snapshot, request: &Request<'_>) -> Result<Explanation
         ends: moves::ends(&route.routing, &budgets, &asked),
         asked,
         candidates,
+        ranks,
+        live,
         excluded,
         budgets,
         second_round,

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ask::Asked;
+use super::key_places::{KeyPlace, KeyPlaces};
+use super::live::{Live, TargetState, target_state};
 use crate::core::api::Api;
 use crate::policy::ordering::{self, Exclusion, InFull, KeyExclusion, Place, Why};
 use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
 use crate::policy::route::{Route, Target};
 use crate::policy::routing::Mode;
-use crate::policy::scheduling::{HashOn, PriorityMode, Scheduling};
+use crate::policy::scheduling::{HashOn, PriorityMode};
 use crate::policy::snapshot::Snapshot;
 use crate::providers::inbound::Version;
 use crate::providers::registry;
@@ -37,6 +39,8 @@ pub struct Candidate {
     pub identity: Option<String>,
     /// Names of the keys that may be used, in order; the secrets are never here.
     pub keys: Vec<Arc<str>>,
+    /// The same keys, with what puts each in its place.
+    pub key_places: Vec<KeyPlace>,
     /// Names of the keys that may not, and why.
     pub keys_left_out: Vec<(Arc<str>, KeyExclusion)>,
     /// What arranged it, and by which priority it was sorted.
@@ -55,6 +59,8 @@ pub struct Candidate {
     pub is_tried: Tried,
     /// Why it stands in this place.
     pub reason: String,
+    /// What holds for it at the moment, if a running process is asked.
+    pub now: Option<TargetState>,
 }
 
 /// Whether a candidate can be tried.
@@ -88,6 +94,8 @@ pub struct Excluded {
     pub provider: Arc<str>,
     /// Why.
     pub reason: Exclusion,
+    /// The rule that restricts the request, if that is why.
+    pub rule: Option<Arc<str>>,
     /// The API formats that its provider speaks.
     pub speaks: Vec<&'static str>,
 }
@@ -104,11 +112,12 @@ pub(super) fn places(
     route: &Route,
     asked: &Asked,
     found: &InFull<'_>,
+    live: Option<Live>,
 ) -> (Vec<Candidate>, Vec<Excluded>) {
     let turns = Turns {
         route,
         asked,
-        scheduling: &found.applied.scheduling,
+        found,
         by_format: found
             .excluded
             .iter()
@@ -139,8 +148,16 @@ pub(super) fn places(
             Some(_) => entry.keys.get(..1).unwrap_or_default(),
             None => &entry.keys,
         };
+        let key_places = KeyPlaces {
+            asked,
+            found,
+            target,
+            provider,
+        };
         candidates.push(Candidate {
             keys: key_names(reachable),
+            key_places: key_places.of(entry, reachable),
+            now: live.map(|live| target_state(target, reachable, live.now)),
             keys_left_out: left_out.collect(),
             place: entry.place,
             ..turns.candidate(target, provider, (place, entry))
@@ -152,6 +169,10 @@ pub(super) fn places(
             target: Arc::clone(&target.name),
             provider: Arc::clone(&provider.name),
             reason: *reason,
+            rule: match reason {
+                Exclusion::Restricted => found.applied.restricting(*position).map(Arc::clone),
+                _ => None,
+            },
             speaks: provider.speaks.iter().map(|api| api.label()).collect(),
         })
     });
@@ -179,7 +200,7 @@ pub(super) fn own_tries(retry: Option<RetryRules>, keys: usize) -> u32 {
 struct Turns<'a> {
     route: &'a Route,
     asked: &'a Asked,
-    scheduling: &'a Scheduling,
+    found: &'a InFull<'a>,
     /// Whether nothing but the API format leaves targets out.
     by_format: bool,
     /// Whether no priority was set anywhere.
@@ -240,6 +261,8 @@ impl Turns<'_> {
             path,
             identity: provider.identity.phrase(),
             keys: Vec::new(),
+            key_places: Vec::new(),
+            now: None,
             keys_left_out: Vec::new(),
             place: entry.place,
             ownership: provider.ownership,
@@ -277,10 +300,20 @@ impl Turns<'_> {
         (Tried::WhenOthersCool, reason)
     }
 
+    /// The rule that gave the target its priority.
+    fn by_rule(&self, position: usize) -> String {
+        match self.found.applied.prioritizing(position) {
+            Some(rule) if self.found.scheduling.priority_mode == PriorityMode::Provider => {
+                format!(" by rule {rule}")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// What put the candidate there.
     fn order(&self, place: usize, entry: &ordering::Candidate) -> String {
         let (position, priority) = (entry.target, entry.place.priority);
-        let of_what = match self.scheduling.priority_mode {
+        let of_what = match self.found.scheduling.priority_mode {
             PriorityMode::Provider => "priority",
             PriorityMode::GlobalKey => "key priority",
         };
@@ -289,7 +322,9 @@ impl Turns<'_> {
             false => format!(", {of_what} {priority}"),
         };
         match entry.place.why {
-            Why::Configured if !self.is_plain => format!("{of_what} {priority}"),
+            Why::Configured if !self.is_plain => {
+                format!("{of_what} {priority}{}", self.by_rule(position))
+            }
             Why::Configured if place == 0 && position == 0 => {
                 "first target of the route".to_owned()
             }
@@ -300,7 +335,7 @@ impl Turns<'_> {
             Why::Configured => format!("next in the configured order ({})", position + 1),
             Why::Balanced => format!("one draw by weight and load{by_priority}"),
             Why::Hashed => {
-                let on = self.scheduling.hash_on.as_ref().map(HashOn::text);
+                let on = self.found.scheduling.hash_on.as_ref().map(HashOn::text);
                 let on = on.unwrap_or_default();
                 format!("by consistent hashing of {on}{by_priority}")
             }

@@ -1,12 +1,15 @@
 //! The explanation for a terminal, at most 100 columns wide as long as names are short.
 
+mod live;
+mod order;
+
 use std::fmt::{self, Write};
 
 use super::budgets::span;
 use super::moves::{Follows, Move};
 use super::places::{Candidate, Excluded, Tried};
 use super::rounds::{Possible, SecondRound};
-use super::{Asked, Budgets, Explanation, Mode, Policy, WorstCase};
+use super::{Asked, Budgets, Explanation, WorstCase};
 use crate::core::decision::Stop;
 use crate::policy::ordering::Exclusion;
 use crate::policy::provider::Ownership;
@@ -22,7 +25,7 @@ pub fn to_text(explanation: &Explanation) -> String {
 
 fn write_all(out: &mut String, explanation: &Explanation) -> fmt::Result {
     head(out, explanation)?;
-    policy(out, &explanation.policy)?;
+    order::policy(out, &explanation.policy)?;
     writeln!(out, "\nCandidates, in order")?;
     if explanation.candidates.is_empty() {
         let by_format = |entry: &Excluded| entry.reason == Exclusion::ApiFormat;
@@ -37,7 +40,11 @@ fn write_all(out: &mut String, explanation: &Explanation) -> fmt::Result {
     }
     for (index, entry) in explanation.candidates.iter().enumerate() {
         candidate(out, index + 1, entry)?;
+        if let Some(state) = &entry.now {
+            live::now(out, state)?;
+        }
     }
+    order::ranks(out, &explanation.ranks)?;
     if !explanation.excluded.is_empty() {
         writeln!(out, "\nNot candidates")?;
     }
@@ -52,10 +59,10 @@ fn write_all(out: &mut String, explanation: &Explanation) -> fmt::Result {
     }
     second_round(out, &explanation.second_round)?;
     worst_case(out, &explanation.worst_case)?;
-    writeln!(
-        out,
-        "\nNot known here: which targets cool at this moment. Those are passed over without a send."
-    )
+    match &explanation.live {
+        Some(state) => live::at_the_moment(out, state),
+        None => live::not_known(out, explanation),
+    }
 }
 
 fn head(out: &mut String, explanation: &Explanation) -> fmt::Result {
@@ -104,24 +111,6 @@ fn request(out: &mut String, asked: &Asked) -> fmt::Result {
     Ok(())
 }
 
-fn policy(out: &mut String, policy: &Policy) -> fmt::Result {
-    writeln!(out, "\nOrder     by the profile {}", policy.profile)?;
-    for mode in &policy.modes {
-        let Mode { key, value, origin } = mode;
-        writeln!(out, "  {key:<30}{value:<20}({})", origin.text())?;
-    }
-    if let Some(name) = &policy.client_key {
-        writeln!(out, "  {:<30}{name}", "client key")?;
-    }
-    match policy.rules.as_slice() {
-        [] => writeln!(out, "  {:<30}none", "rules that match"),
-        rules => {
-            let names: Vec<&str> = rules.iter().map(|name| &**name).collect();
-            writeln!(out, "  {:<30}{}", "rules that match", names.join(", "))
-        }
-    }
-}
-
 fn candidate(out: &mut String, place: usize, entry: &Candidate) -> fmt::Result {
     let clients = if entry.model_is_clients {
         ", the client's"
@@ -152,6 +141,9 @@ fn candidate(out: &mut String, place: usize, entry: &Candidate) -> fmt::Result {
                 out,
                 "     keys      {keys}: the next one when one is throttled or refused"
             )?;
+            for place in &entry.key_places {
+                writeln!(out, "               {}: {}", place.key, place.reason)?;
+            }
         }
     }
     for (key, why) in &entry.keys_left_out {
@@ -203,6 +195,9 @@ fn excluded(out: &mut String, entry: &Excluded) -> fmt::Result {
         entry.provider,
         entry.reason.sentence()
     )?;
+    if let Some(rule) = &entry.rule {
+        writeln!(out, "     rule      {rule}")?;
+    }
     if entry.reason == Exclusion::ApiFormat {
         // Three of the longest labels fill a line.
         for (index, labels) in entry.speaks.chunks(3).enumerate() {
@@ -257,12 +252,12 @@ fn moves(out: &mut String, moves: &[Move]) -> fmt::Result {
     writeln!(
         out,
         "
-{:<40}{:<26}then, and at others",
+{:<51}{:<25}then, and at others",
         "After a failure", "at the first target"
     )?;
     for entry in moves {
         let (first, then) = (follows(entry.first), follows(entry.then));
-        writeln!(out, "  {:<38}{first:<26}{then}", entry.phrase())?;
+        writeln!(out, "  {:<49}{first:<25}{then}", entry.phrase())?;
     }
     Ok(())
 }

@@ -251,6 +251,8 @@ pub struct InFull<'r> {
     pub keys_excluded: Vec<(usize, usize, KeyExclusion)>,
     /// The rules that match, and the modes that hold with them.
     pub applied: Applied<'r>,
+    /// The modes by which the candidates were arranged: those, but that what is bound to state is not drawn.
+    pub scheduling: Scheduling,
     /// The name of the client's key, if it is known.
     pub client_key: Option<Arc<str>>,
 }
@@ -266,6 +268,11 @@ impl Pin {
     /// A good answer came from there.
     pub fn keep(&self, target: &Target, key: &TargetKey, now: MonoTime) {
         self.table.keep(self.who, favourite(target, key), now);
+    }
+
+    /// Where the last good answer came from, if that is remembered.
+    pub fn recall(&self, now: MonoTime) -> Option<Favourite> {
+        self.table.find(self.who, now)
     }
 
     /// It failed there.
@@ -388,6 +395,7 @@ pub fn in_full<'r>(
         excluded,
         keys_excluded,
         applied,
+        scheduling,
         client_key: match &facts.client {
             Client::Known(name) => Some(Arc::clone(name)),
             Client::Unknown(_) | Client::Absent => None,

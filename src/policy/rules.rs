@@ -100,24 +100,57 @@ pub struct ModesSet {
     pub sticky_tries: Option<u32>,
 }
 
+/// A condition of a rule that a request does not meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmet {
+    /// `when.model`.
+    Model,
+    /// `when.api`.
+    Api,
+    /// `when.header`.
+    Header,
+    /// `when.client_key`.
+    ClientKey,
+    /// `when.stream`.
+    Stream,
+}
+
+impl Unmet {
+    /// The key in the configuration.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Unmet::Model => "model",
+            Unmet::Api => "api",
+            Unmet::Header => "header",
+            Unmet::ClientKey => "client_key",
+            Unmet::Stream => "stream",
+        }
+    }
+}
+
 impl When {
     fn holds(&self, facts: &Facts<'_>) -> bool {
-        let model = self
-            .model
-            .as_ref()
-            .is_none_or(|model| model.matches(facts.model));
-        let api = self.api.is_none_or(|api| api == facts.api);
-        let stream = self.stream.is_none_or(|stream| stream == facts.stream);
-        let client = self
-            .client_key
-            .as_deref()
-            .is_none_or(|name| facts.client.name() == Some(name));
-        let header = || {
-            self.header
-                .as_ref()
-                .is_none_or(|header| header.holds(facts))
-        };
-        model && api && stream && client && header()
+        self.unmet(facts).is_none()
+    }
+
+    /// The first condition that does not hold.
+    pub fn unmet(&self, facts: &Facts<'_>) -> Option<Unmet> {
+        let model = self.model.as_ref();
+        let client = self.client_key.as_deref();
+        let header = self.header.as_ref();
+        if model.is_some_and(|model| !model.matches(facts.model)) {
+            Some(Unmet::Model)
+        } else if self.api.is_some_and(|api| api != facts.api) {
+            Some(Unmet::Api)
+        } else if self.stream.is_some_and(|stream| stream != facts.stream) {
+            Some(Unmet::Stream)
+        } else if client.is_some_and(|name| facts.client.name() != Some(name)) {
+            Some(Unmet::ClientKey)
+        } else if header.is_some_and(|header| !header.holds(facts)) {
+            Some(Unmet::Header)
+        } else {
+            None
+        }
     }
 }
 
@@ -230,6 +263,14 @@ impl<'r> Applied<'r> {
             Action::TargetPriority { target, priority } if *target == position => Some(*priority),
             _ => None,
         })
+    }
+
+    /// The rule that gives a target its priority.
+    pub fn prioritizing(&self, position: usize) -> Option<&'r Arc<str>> {
+        let gives = |action: &Action| matches!(action, Action::TargetPriority { target, .. } if *target == position);
+        let mut matched = self.matched().rev();
+        let rule = matched.find(|rule| rule.actions.iter().any(gives))?;
+        Some(&rule.name)
     }
 
     /// The priority that a rule gives a key of a provider.

@@ -17,6 +17,7 @@ mod command;
 mod compiled;
 mod corpus;
 mod delivery;
+mod explain_live;
 mod flow_admin;
 mod flow_cancel;
 mod flow_drain;

@@ -187,8 +187,9 @@ fn the_worst_case_is_reached_and_never_passed() {
                 body,
                 stream: false,
                 headers: &[],
+                client_key: None,
             };
-            let told = explain(&snapshot, &request).unwrap();
+            let told = explain(&snapshot, &request, None).unwrap();
             let binding = told.asked.binding;
             assert_eq!(binding.is_some(), body.is_some());
             let (sends, rounds) = dearest("", targets, &routing, binding);
@@ -226,8 +227,9 @@ fn the_worst_case_counts_keys_and_own_retries() {
                 body,
                 stream: false,
                 headers: &[],
+                client_key: None,
             };
-            let told = explain(&snapshot, &request).unwrap();
+            let told = explain(&snapshot, &request, None).unwrap();
             let (sends, _) = dearest(provider, targets, routing, told.asked.binding);
             let world = format!("{provider} {routing} {:?}", told.asked.binding);
             assert_eq!(told.worst_case.sends, sends, "{world}");

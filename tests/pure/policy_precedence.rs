@@ -41,9 +41,10 @@ fn policy(route: &str, rest: &str, header: Option<&str>) -> Value {
             body: None,
             stream: false,
             headers: &headers,
+            client_key: None,
             wall: WallTime::default(),
         };
-        let explanation = explain(&snapshot, &request).unwrap();
+        let explanation = explain(&snapshot, &request, None).unwrap();
         (
             to_json(&explanation)["policy"].clone(),
             effective(&snapshot),

@@ -203,8 +203,9 @@ routes:
             body: None,
             stream,
             headers: &[],
+            client_key: None,
         };
-        to_json(&explain(&snapshot, &asking).unwrap())
+        to_json(&explain(&snapshot, &asking, None).unwrap())
     };
     let streamed = told(true);
     assert_eq!(

@@ -37,6 +37,7 @@ impl<'a> RoutesView<'a> {
 #[derive(Serialize)]
 struct RouteView<'a> {
     name: &'a str,
+    profile: &'a str,
     models: Vec<String>,
     mode: &'static str,
     budgets: Budgets,
@@ -75,6 +76,8 @@ struct TargetView<'a> {
     /// `null` when its provider has no health checks.
     healthy: Option<bool>,
     limits: Option<LimitsView>,
+    /// Sends in flight, where some route balances by them.
+    in_flight: Option<u64>,
     ownership: &'static str,
     keys: Vec<KeyView<'a>>,
     sends: u64,
@@ -130,6 +133,7 @@ impl<'a> RouteView<'a> {
         });
         RouteView {
             name: &route.name,
+            profile: &route.policy.profile,
             models: route.models.iter().map(ModelPattern::text).collect(),
             mode: route.routing.mode.label(),
             budgets: Budgets::new(route),
@@ -184,6 +188,7 @@ impl<'a> TargetView<'a> {
                 .limits
                 .as_ref()
                 .map(|limits| LimitsView::new(limits, now)),
+            in_flight: target.load.as_ref().map(|load| load.sends()),
             ownership: match target.ownership {
                 Ownership::External => "external",
                 Ownership::Internal => "internal",
