@@ -62,6 +62,8 @@ pub struct Asked {
     pub stream: bool,
     /// Bytes of the body, when there is one.
     pub body_bytes: Option<usize>,
+    /// Tokens that the request is estimated to cost, which local limits count.
+    pub tokens: u64,
     /// The model that the body names, when it is another one.
     pub body_model: Option<String>,
     /// Why the operation may not change target, if so.
@@ -165,6 +167,7 @@ pub(super) fn read(
         verb,
         stream,
         body_bytes: request.body.map(<[u8]>::len),
+        tokens: planning::estimated_tokens(request.body.map_or(0, <[u8]>::len), facts.length_max),
         body_model: in_body.map(str::to_owned),
         binding: planning::binding(facts, request.model, |name| get(name).is_some()),
         side_effects: facts.side_effects,

@@ -25,6 +25,10 @@ pub struct Budgets {
     pub sticky_tries: u32,
     /// `retry_on_failure_within_ms`.
     pub fail_within: Option<Duration>,
+    /// `max_failover_elapsed_ms`.
+    pub failover_within: Option<Duration>,
+    /// Extra sends of the route for a hundred operations, and for a second besides.
+    pub retry_terms: (u64, u64),
     /// The route's deadline.
     pub route_deadline: Duration,
     /// What the client's timeout makes of it.
@@ -61,6 +65,8 @@ pub(super) fn budgets(route: &Route, asked: &Asked) -> Budgets {
         sends_allowed: routing.sends_allowed(),
         sticky_tries: routing.sticky_tries,
         fail_within: routing.fail_within,
+        failover_within: routing.failover_within,
+        retry_terms: route.retry_budget.terms(),
         route_deadline: route.deadline,
         deadline: deadline(route, asked),
         wait_max: rounds.map(|exhaustion| exhaustion.wait_max),

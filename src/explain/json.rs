@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::budgets::millis;
-use super::live::{Memory, NextTry, RouteState, TargetState};
+use super::live::{Memory, NextTry, ProbeState, RouteState, TargetState};
 use super::moves::{Follows, Move};
 use super::places::{Candidate, Excluded};
 use super::policy::{RuleTold, Verdict};
@@ -49,6 +49,7 @@ fn request(asked: &Asked) -> Value {
         "api_why": asked.because.phrase(),
         "stream": asked.stream,
         "body_bytes": asked.body_bytes,
+        "estimated_tokens": asked.tokens,
         "body_model": asked.body_model,
         "binding": asked.binding,
         "side_effects": asked.side_effects,
@@ -108,6 +109,8 @@ fn live(state: &RouteState) -> Value {
     json!({
         "generation": state.generation,
         "next": state.next.iter().map(next_try).collect::<Value>(),
+        "limited_at": state.limited_at.as_deref(),
+        "retry_budget": { "left": state.retry_budget.left, "charged": state.retry_budget.charged },
         "waiting": state.waiting.0,
         "waiting_max": state.waiting.1,
         "waiting_bytes": state.waiting_bytes.0,
@@ -121,13 +124,22 @@ fn next_try(next: &NextTry) -> Value {
 }
 
 fn target_state(state: &TargetState) -> Value {
-    let keys = state.keys.iter().map(
-        |key| json!({ "key": key.key.as_deref(), "state": key.state, "for_ms": left(key.left) }),
-    );
+    let keys = state.keys.iter().map(|key| {
+        json!({ "key": key.key.as_deref(), "state": key.state, "for_ms": left(key.left),
+            "probe": key.probe.map(ProbeState::label) })
+    });
     json!({
         "passed_over": state.passed_over,
         "free_in_ms": left(state.free_in),
         "in_flight": state.in_flight,
+        "healthy": state.healthy,
+        "limits": state.limits.map(|limits| json!({
+            "requests_left": limits.requests_left,
+            "tokens_left": limits.tokens_left,
+            "concurrent_left": limits.concurrent_left,
+            "exhausted": limits.is_exhausted,
+            "room_in_ms": limits.room_in.map(left),
+        })),
         "keys": keys.collect::<Value>(),
     })
 }
@@ -202,6 +214,8 @@ fn budgets(budgets: &Budgets) -> Value {
         "sends_allowed": budgets.sends_allowed,
         "sticky_key_attempts": budgets.sticky_tries,
         "retry_on_failure_within_ms": budgets.fail_within.map(millis),
+        "max_failover_elapsed_ms": budgets.failover_within.map(millis),
+        "retry_budget": { "percent": budgets.retry_terms.0, "floor_per_second": budgets.retry_terms.1 },
         "route_deadline_ms": millis(budgets.route_deadline),
         "deadline_ms": millis(budgets.deadline),
         "max_wait_ms": budgets.wait_max.map(millis),

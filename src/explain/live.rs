@@ -10,6 +10,7 @@ use super::places::Candidate;
 use crate::core::limits::{WAITERS_PER_ROUTE_MAX, WAITING_BYTES_PER_ROUTE_MAX};
 use crate::core::time::MonoTime;
 use crate::policy::cooldown::AsideReason;
+use crate::policy::limits::{Exhausted, TargetLimits};
 use crate::policy::ordering::{self, InFull, Why};
 use crate::policy::route::{Route, Target, TargetKey};
 use crate::policy::scheduling::SchedulingMode;
@@ -32,8 +33,21 @@ pub struct RouteState {
     pub waiting_bytes: (u64, u64),
     /// What is remembered of the client.
     pub memory: Memory,
+    /// The route's extra sends.
+    pub retry_budget: BudgetState,
     /// Where the first round goes on the first key that is free, in order, as long as nothing changes.
     pub next: Vec<NextTry>,
+    /// The target whose own limits end the operation after those, since the route does not skip such.
+    pub limited_at: Option<Arc<str>>,
+}
+
+/// What is left of the route's extra sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetState {
+    /// Extra sends that would be given at this moment.
+    pub left: u64,
+    /// Extra sends of the window that ends now.
+    pub charged: u64,
 }
 
 /// A target and the key on which it would be tried first.
@@ -78,14 +92,52 @@ impl Memory {
 /// What holds for a candidate at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetState {
-    /// Why it is passed over without a send, if so: the state of its keys.
+    /// Why it is passed over without a send, if so: the state of its keys, `unhealthy`, or `limited`.
     pub passed_over: Option<&'static str>,
-    /// Until a key of it is free.
+    /// Until a key of it is free and its own limits have room, as far as that is known.
     pub free_in: Duration,
+    /// Whether its provider answers its health checks, if it has any.
+    pub healthy: Option<bool>,
+    /// What its own limits have left, if it has any.
+    pub limits: Option<LimitsState>,
     /// Its sends in flight, where some route balances by them.
     pub in_flight: Option<u64>,
     /// Its keys, in order.
     pub keys: Vec<KeyState>,
+}
+
+/// What the limits of a target have left; what is not limited is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitsState {
+    /// Requests of this minute.
+    pub requests_left: Option<u64>,
+    /// Tokens of this minute.
+    pub tokens_left: Option<u64>,
+    /// Attempts at once.
+    pub concurrent_left: Option<u64>,
+    /// Whether such a request would be refused.
+    pub is_exhausted: bool,
+    /// Until it would not be, if that is known.
+    pub room_in: Option<Duration>,
+}
+
+/// Whether somebody tries a key again whose rest is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeState {
+    /// Its next attempt does, and keeps the others away.
+    Due,
+    /// One attempt does: others come here when nobody else is left.
+    UnderWay,
+}
+
+impl ProbeState {
+    /// The value in JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            ProbeState::Due => "due",
+            ProbeState::UnderWay => "under_way",
+        }
+    }
 }
 
 /// What holds for a key of a candidate at the moment.
@@ -93,10 +145,12 @@ pub struct TargetState {
 pub struct KeyState {
     /// Its name, if it has one.
     pub key: Option<Arc<str>>,
-    /// `open`, `cooling` (for this model), `refused` or `used_up` (set aside for every model).
+    /// `open`, `cooling` (for this model), `failing` (for this model, without a proof), `refused` or `used_up` (set aside for every model).
     pub state: &'static str,
     /// For how long.
     pub left: Duration,
+    /// Whether it is tried again after a rest.
+    pub probe: Option<ProbeState>,
 }
 
 impl KeyState {
@@ -109,13 +163,20 @@ impl KeyState {
             };
             (state, at)
         });
-        // What holds for every model is said first; it ends when both have ended.
-        let state = aside.or(cooling).map_or(OPEN, |(state, _)| state);
-        let ends = [aside, cooling].into_iter().flatten().map(|(_, at)| at);
+        let failing = key.cooldown.failing_after(now).map(|at| ("failing", at));
+        // What holds for every model is said first; it ends when all have ended.
+        let state = aside.or(cooling).or(failing);
+        let ends = [aside, cooling, failing].into_iter().flatten();
+        let probe = match (key.cooldown.is_half_open(now), key.cooldown.is_probed(now)) {
+            (true, true) => Some(ProbeState::UnderWay),
+            (true, false) => Some(ProbeState::Due),
+            (false, _) => None,
+        };
         KeyState {
             key: key.name.clone(),
-            state,
-            left: ends.max().unwrap_or(now).since(now),
+            state: state.map_or(OPEN, |(state, _)| state),
+            left: ends.map(|(_, at)| at).max().unwrap_or(now).since(now),
+            probe,
         }
     }
 
@@ -126,22 +187,68 @@ impl KeyState {
 
 const OPEN: &str = "open";
 const COOLING: &str = "cooling";
+const LIMITED: &str = "limited";
 
-/// What holds for a candidate of the route.
-pub(super) fn target_state(target: &Target, keys: &[usize], now: MonoTime) -> TargetState {
+impl LimitsState {
+    fn new(limits: &TargetLimits, tokens: u64, now: MonoTime) -> LimitsState {
+        let (rules, used) = (limits.rules(), limits.usage(now));
+        let left = |max: Option<u64>, used: u64| max.map(|max| max.saturating_sub(used));
+        let exhausted = limits.exhausted(tokens, now);
+        LimitsState {
+            requests_left: left(rules.requests_per_minute, used.requests),
+            tokens_left: left(rules.tokens_per_minute, used.tokens),
+            concurrent_left: left(rules.concurrent, used.concurrent),
+            is_exhausted: exhausted.is_some(),
+            room_in: match exhausted {
+                Some(Exhausted::Until(until)) => Some(until.since(now)),
+                Some(Exhausted::Full) | None => None,
+            },
+        }
+    }
+}
+
+/// Whether no candidate's provider answers its health checks: then nobody is passed over for it.
+pub(super) fn all_unhealthy<'t>(mut targets: impl Iterator<Item = &'t Target>) -> bool {
+    let healthy = |target: &Target| {
+        target
+            .health
+            .as_ref()
+            .is_none_or(|health| health.is_healthy())
+    };
+    !targets.any(healthy)
+}
+
+/// What holds for a candidate of the route. `ignore_health`: as [`all_unhealthy`] says.
+pub(super) fn target_state(
+    target: &Target,
+    keys: &[usize],
+    tokens: u64,
+    ignore_health: bool,
+    now: MonoTime,
+) -> TargetState {
     let keys = keys.iter().filter_map(|key| target.keys.get(*key));
     let keys: Vec<KeyState> = keys.map(|key| KeyState::new(key, now)).collect();
+    let healthy = target.health.as_ref().map(|health| health.is_healthy());
+    let limits = target.limits.as_ref();
+    let limits = limits.map(|limits| LimitsState::new(limits, tokens, now));
     let is_free = keys.iter().any(KeyState::is_open);
     // One key that only cools is enough to wait for.
     let cools = keys.iter().any(|key| key.state == COOLING);
+    let exhausted = limits.is_some_and(|limits| limits.is_exhausted);
     let passed_over = match (is_free, cools) {
+        (true, _) if healthy == Some(false) && !ignore_health => Some("unhealthy"),
+        (true, _) if exhausted => Some(LIMITED),
         (true, _) => None,
         (false, true) => Some(COOLING),
         (false, false) => keys.first().map(|key| key.state),
     };
+    let free_in = keys.iter().map(|key| key.left).min().unwrap_or_default();
+    let room_in = limits.and_then(|limits| limits.room_in);
     TargetState {
         passed_over,
-        free_in: keys.iter().map(|key| key.left).min().unwrap_or_default(),
+        free_in: room_in.unwrap_or_default().max(free_in),
+        healthy,
+        limits,
         in_flight: target.load.as_ref().map(|load| load.sends()),
         keys,
     }
@@ -157,29 +264,50 @@ pub(super) fn route_state(
     live: Live,
 ) -> RouteState {
     let waiters = &route.waiters;
+    let (next, limited_at) = next(route, candidates, reach);
+    let budget = &route.retry_budget;
     RouteState {
         generation,
         waiting: (waiters.waiting(), u64::from(WAITERS_PER_ROUTE_MAX)),
         waiting_bytes: (waiters.waiting_bytes(), WAITING_BYTES_PER_ROUTE_MAX),
         memory: memory(route, found, live.now),
-        next: next(route, candidates, reach),
+        retry_budget: BudgetState {
+            left: budget.left(live.now),
+            charged: budget.charged(live.now),
+        },
+        next,
+        limited_at,
     }
 }
 
-/// The candidates that are not passed over, as far as attempts go.
-fn next(route: &Route, candidates: &[Candidate], reach: usize) -> Vec<NextTry> {
+/// The candidates that are not passed over, as far as attempts go, and the one at whose limits that ends. Those that another operation
+/// tries again come after the others.
+fn next(route: &Route, candidates: &[Candidate], reach: usize) -> (Vec<NextTry>, Option<Arc<str>>) {
     let attempts = usize::try_from(route.routing.attempts_max).unwrap_or(usize::MAX);
-    let free = candidates.iter().take(reach).filter_map(|candidate| {
-        let state = candidate.now.as_ref()?;
-        let key = state.keys.iter().find(|key| key.is_open())?;
-        let target = Arc::clone(&candidate.target);
-        let key = key.key.clone();
-        state
-            .passed_over
-            .is_none()
-            .then_some(NextTry { target, key })
-    });
-    free.take(attempts).collect()
+    let mut next = Vec::new();
+    let mut taken = Vec::new();
+    for pushes in [false, true] {
+        for (place, candidate) in candidates.iter().take(reach).enumerate() {
+            let Some(state) = candidate.now.as_ref().filter(|_| !taken.contains(&place)) else {
+                continue;
+            };
+            let mut keys = state.keys.iter().filter(|key| key.is_open());
+            let key = keys.find(|key| pushes || key.probe != Some(ProbeState::UnderWay));
+            match (state.passed_over, key) {
+                _ if next.len() >= attempts => return (next, None),
+                (None, Some(key)) => {
+                    taken.push(place);
+                    let (target, key) = (Arc::clone(&candidate.target), key.key.clone());
+                    next.push(NextTry { target, key });
+                }
+                (Some(LIMITED), Some(_)) if !route.routing.fallback.rate_limiting => {
+                    return (next, Some(Arc::clone(&candidate.target)));
+                }
+                (Some(_), _) | (None, None) => {}
+            }
+        }
+    }
+    (next, None)
 }
 
 fn memory(route: &Route, found: &InFull<'_>, now: MonoTime) -> Memory {

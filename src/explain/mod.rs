@@ -30,7 +30,9 @@ pub use ask::{Asked, Because, Header};
 pub use budgets::{Budgets, WorstCase};
 pub use json::to_json;
 pub use key_places::KeyPlace;
-pub use live::{KeyState, Live, Memory, NextTry, RouteState, TargetState};
+pub use live::{
+    BudgetState, KeyState, LimitsState, Live, Memory, NextTry, ProbeState, RouteState, TargetState,
+};
 pub use moves::{Failure, Follows, Move};
 pub use places::{Candidate, Excluded};
 pub use policy::{ClientTold, Mode, Policy, RuleTold, Setting, Verdict};

@@ -324,6 +324,13 @@ pub(super) fn ends(routing: &Routing, budgets: &Budgets, asked: &Asked) -> Vec<S
             "a failure later than {within} after its attempt began"
         ));
     }
+    if let Some(within) = budgets.failover_within {
+        let within = span(within);
+        ends.push(format!(
+            "a failure later than {within} after the request came"
+        ));
+    }
+    ends.push("a failure when the route has no extra send left for any operation".to_owned());
     ends.push(match routing.on_client_disconnect {
         OnDisconnect::Abort => "the client leaves: the upstream is closed at once".to_owned(),
         OnDisconnect::Drain => {

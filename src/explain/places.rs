@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ask::Asked;
 use super::key_places::{KeyPlace, KeyPlaces};
-use super::live::{Live, TargetState, target_state};
+use super::live::{Live, TargetState, all_unhealthy, target_state};
 use crate::core::api::Api;
 use crate::policy::ordering::{self, Exclusion, InFull, KeyExclusion, Place, Why};
 use crate::policy::provider::{Ownership, Provider, RetryRules, Timeouts};
@@ -128,6 +128,12 @@ pub(super) fn places(
             .iter()
             .all(|c| c.place.priority == 0),
     };
+    let ordered = &found.ordered.candidates;
+    let within = ordered.iter().take(reach(route, asked, ordered.len()));
+    let ignore_health = all_unhealthy(within.filter_map(|entry| route.targets.get(entry.target)));
+    let state = |target: &Target, keys: &[usize], live: Live| {
+        target_state(target, keys, asked.tokens, ignore_health, live.now)
+    };
     let mut candidates = Vec::new();
     for (place, entry) in found.ordered.candidates.iter().enumerate() {
         let Some((target, provider)) = target_of(snapshot, route, entry.target) else {
@@ -157,7 +163,7 @@ pub(super) fn places(
         candidates.push(Candidate {
             keys: key_names(reachable),
             key_places: key_places.of(entry, reachable),
-            now: live.map(|live| target_state(target, reachable, live.now)),
+            now: live.map(|live| state(target, reachable, live)),
             keys_left_out: left_out.collect(),
             place: entry.place,
             ..turns.candidate(target, provider, (place, entry))

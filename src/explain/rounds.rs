@@ -178,7 +178,7 @@ fn needs(exhaustion: &Exhaustion) -> Vec<String> {
             .to_owned(),
         format!("the earliest retry-after of its targets is at most {wait} (max_wait_ms)"),
         format!("that wait, its jitter and {allowance} fit the time left to the deadline"),
-        "a send is left".to_owned(),
+        "a send is left, and an extra send of the route".to_owned(),
         format!("fewer than {WAITERS_PER_ROUTE_MAX} operations and {mebibytes} MiB wait on the route"),
         "the client is connected, and the gateway is not draining".to_owned(),
     ]

@@ -210,7 +210,7 @@ fn excluded(out: &mut String, entry: &Excluded) -> fmt::Result {
 
 fn budgets(out: &mut String, budgets: &Budgets) -> fmt::Result {
     writeln!(out, "\nBudgets")?;
-    let mut row = |name: &str, value: String| writeln!(out, "  {name:<36}{value}");
+    let mut row = |name: &str, value: String| writeln!(out, "  {name:<39}{value}");
     row("targets tried in a round", budgets.attempts_max.to_string())?;
     let why = match budgets.tries_max {
         Some(tries) => format!(
@@ -242,6 +242,12 @@ fn budgets(out: &mut String, budgets: &Budgets) -> fmt::Result {
     if let Some(within) = budgets.fail_within {
         row("a failure later than this is final", span(within))?;
     }
+    if let Some(within) = budgets.failover_within {
+        row("no try but the first starts later than", span(within))?;
+    }
+    let (percent, floor) = budgets.retry_terms;
+    let text = format!("{percent} in 100 operations, and {floor} a second");
+    row("extra sends of the route", text)?;
     if let Some(wait) = budgets.wait_max {
         row("longest wait for round 2", span(wait))?;
     }

@@ -70,6 +70,13 @@ impl RetryBudget {
         (self.percent, self.floor_per_second)
     }
 
+    /// Charges that would still be given at this moment.
+    pub fn left(&self, now: MonoTime) -> u64 {
+        let second = second(now);
+        let allowed = self.allowed(second);
+        allowed.saturating_sub(self.charges.sum(second))
+    }
+
     /// Charges of the window that ends now.
     pub fn charged(&self, now: MonoTime) -> u64 {
         self.charges.sum(second(now))

@@ -375,9 +375,11 @@ fn what_cools_or_is_set_aside_is_passed_over_with_the_time_left() {
             "passed_over": null,
             "free_in_ms": 0,
             "in_flight": null,
+            "healthy": null,
+            "limits": null,
             "keys": [
-                { "key": "early", "state": "cooling", "for_ms": 1501 },
-                { "key": "late", "state": "open", "for_ms": 0 },
+                { "key": "early", "state": "cooling", "for_ms": 1501, "probe": null },
+                { "key": "late", "state": "open", "for_ms": 0, "probe": null },
             ],
         })
     );

@@ -29,6 +29,7 @@ mod executor_suppression;
 mod executor_watchdog;
 mod explain;
 mod explain_costs;
+mod explain_moment;
 mod explain_order;
 mod field_cases;
 mod fuzz_entries;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::super::Explanation;
 use super::super::budgets::span;
-use super::super::live::{RouteState, TargetState};
+use super::super::live::{ProbeState, RouteState, TargetState};
 use super::super::ranks::DecidedBy;
 use crate::policy::scheduling::SchedulingMode;
 
@@ -22,6 +22,29 @@ pub(super) fn now(out: &mut String, state: &TargetState) -> fmt::Result {
         "     now       {text}{}",
         in_flight.unwrap_or_default()
     )?;
+    if let Some(limits) = state.limits {
+        let left = |left: Option<u64>| left.map_or("any".to_owned(), |left| left.to_string());
+        let (requests, tokens) = (left(limits.requests_left), left(limits.tokens_left));
+        let slots = left(limits.concurrent_left);
+        writeln!(
+            out,
+            "     left      requests {requests}, tokens {tokens}, at once {slots}"
+        )?;
+    }
+    if state.healthy == Some(false) {
+        writeln!(
+            out,
+            "     health    its provider does not answer its health checks"
+        )?;
+    }
+    for key in state.keys.iter().filter(|key| key.probe.is_some()) {
+        let name = key.key.as_deref().unwrap_or("no key");
+        let probe = match key.probe {
+            Some(ProbeState::UnderWay) => "one attempt tries it again; others come last",
+            Some(ProbeState::Due) | None => "its next attempt tries it again, alone",
+        };
+        writeln!(out, "               {name}: {probe}")?;
+    }
     for key in state.keys.iter().filter(|key| !key.left.is_zero()) {
         let name = key.key.as_deref().unwrap_or("no key");
         writeln!(
@@ -43,9 +66,16 @@ pub(super) fn at_the_moment(out: &mut String, state: &RouteState) -> fmt::Result
     let (waiting, room) = state.waiting;
     writeln!(
         out,
-        "\nNow (generation {}): {next}; {waiting} of {room} wait",
-        state.generation
-    )
+        "\nNow (generation {}): {next}; {waiting} of {room} wait; {} extra sends left",
+        state.generation, state.retry_budget.left
+    )?;
+    match &state.limited_at {
+        Some(target) => writeln!(
+            out,
+            "Then the limits of {target} end it: the route does not skip such"
+        ),
+        None => Ok(()),
+    }
 }
 
 /// What a running process would know beside.
