@@ -180,3 +180,29 @@ fn what_is_not_understood_is_refused_with_what_is() {
     let (status, _) = get(host(), "/admin/api/explain?model=gpt-x");
     assert_eq!(status, StatusCode::OK);
 }
+
+const LIMITED: &str = r#"
+providers:
+  one: { adapter: openai, keys: [{ name: k, secret: { literal: sk-told-to-nobody } }], mock: { answers: [ok] } }
+  two: { adapter: openai, keys: [{ name: k, secret: { literal: sk-told-to-nobody } }], mock: { answers: [ok] } }
+routes:
+  - name: chat
+    models: [m]
+    targets: [{ name: first, provider: one, limits: { requests_per_minute: 1 } }, { name: second, provider: two }]
+    routing: { fallback_strategy: [http_429, rate_limiting] }
+"#;
+
+#[tokio::test]
+async fn a_target_at_its_limits_is_told_and_passed_over() {
+    let process = Process::start("", LIMITED).await;
+    for expected in ["first", "second"] {
+        let json = told(&process, "/admin/api/explain?model=m").await;
+        let next = order(&json["live"]["next"], "key");
+        assert_eq!(next[0].0, expected, "{json}");
+        let left = &json["candidates"][0]["live"]["limits"]["requests_left"];
+        assert_eq!(*left, u64::from(expected == "first"));
+        let answer = call(process.addr, chat("m")).await;
+        let record = newest(&process, answer.header("x-request-id").unwrap()).await;
+        assert_eq!(order(&record["attempts"], "key_name"), next[..1]);
+    }
+}
