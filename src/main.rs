@@ -22,10 +22,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use cli::{Cli, Command};
 
-/// Small buffers of many sizes come and go with every request, and the system's allocator spends a quarter of a request's time on them.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The exit status for a configuration that cannot be used.
 const BAD_CONFIG: u8 = 2;
 

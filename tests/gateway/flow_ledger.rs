@@ -45,9 +45,15 @@ async fn until_told(process: &Process, path: &str, holds: impl Fn(&Value) -> boo
     .await
 }
 
-/// Waits until the file has as many operations, all of them ended.
+/// Waits until the store has as many operations, all of them ended. A store that is opened behind the requests is not there at once.
 async fn until_written(process: &Process, count: u64) {
     let path = "/admin/api/operations/sums?by=state";
+    soon(async {
+        while ask(process.admin, "GET", path).await.status == 503 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     until_told(process, path, |told| {
         let sums = told["sums"].as_array().unwrap();
         let rows = sums.iter().map(|sum| sum["rows"].as_u64().unwrap());
