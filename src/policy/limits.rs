@@ -3,7 +3,7 @@
 //! Not here: what follows when a target is exhausted, and the provider's own limits. Each gateway counts by itself.
 //! Invariants: what a minute may hold is asked and taken in one step; no minute holds more than its limit, but for one operation whose
 //! estimate alone is above it; a reservation is given back whole unless what it stood for may have run. The lock is held for sums over at
-//! most [`BUCKETS`] numbers and never across anything else.
+//! most `BUCKETS` numbers and never across anything else.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};

@@ -56,6 +56,10 @@ pub fn suite(make: impl Fn() -> Made) {
             "old operations are pruned in steps",
             old_operations_are_pruned,
         ),
+        (
+            "a renamed operation stays renamed",
+            a_renamed_operation_stays_renamed,
+        ),
         ("records are found, newest first", looks::records_are_found),
         ("sums agree with the rows", looks::sums_agree_with_the_rows),
         ("nothing is nothing", nothing_is_nothing),
@@ -527,6 +531,33 @@ fn old_operations_are_pruned(made: Made) {
         2,
         "their attempts went with them"
     );
+}
+
+/// Even when the operation that had its id first is pruned while it runs.
+fn a_renamed_operation_stays_renamed(made: Made) {
+    let (mut store, reader) = opened(made);
+    let run = |state| {
+        live(&with_attempt(
+            record("b1", 7, "same", state),
+            if state == State::Pending {
+                state
+            } else {
+                State::Succeeded
+            },
+        ))
+    };
+    store
+        .write(&[live(&record("b1", 1, "same", State::Succeeded))])
+        .unwrap();
+    store.write(&[run(State::Pending)]).unwrap();
+    let before = WallTime::from_unix_micros(START + 5_000);
+    assert_eq!(store.prune(before, 10).unwrap(), 1);
+    assert_eq!(store.write(&[run(State::Succeeded)]).unwrap(), 2);
+    assert_eq!(store.write(&[run(State::Succeeded)]).unwrap(), 0);
+    let left = all(&*reader);
+    assert_eq!(ids(&left), [renamed("same", "b1", 7)]);
+    assert_eq!(column(&left[0], "state"), &text("succeeded"));
+    assert_eq!(left[0].attempts.len(), 1);
 }
 
 fn nothing_is_nothing(made: Made) {

@@ -252,10 +252,13 @@ fn write_record<'a, R: AsRef<[Value<'a>]>>(
     attempts: impl Iterator<Item = R>,
 ) -> rusqlite::Result<usize> {
     let mut upsert = transaction.prepare_cached(&statements.operation)?;
-    let mut written = execute(&mut upsert, operation, None)?;
-    let mut name = None;
+    let mut name = name_before(transaction, operation)?;
+    let instead = name.as_deref().map(|name| (ID, name));
+    let mut written = execute(&mut upsert, operation, instead)?;
     if written == 0 {
-        name = other_name(transaction, operation)?;
+        if name.is_none() {
+            name = other_name(transaction, operation)?;
+        }
         if let Some(name) = &name {
             written = execute(&mut upsert, operation, Some((ID, name)))?;
         }
@@ -274,6 +277,26 @@ fn write_record<'a, R: AsRef<[Value<'a>]>>(
         written += execute(&mut upsert, attempt.as_ref(), name)?;
     }
     Ok(written)
+}
+
+/// The name that the operation was given when its first row was written, if it was renamed.
+fn name_before(
+    transaction: &Transaction<'_>,
+    operation: &[Value<'_>],
+) -> rusqlite::Result<Option<String>> {
+    let [
+        Value::Text(id),
+        Value::Text(boot_id),
+        Value::Number(sequence),
+        ..,
+    ] = operation
+    else {
+        return Ok(None);
+    };
+    let name = renamed(id, boot_id, *sequence);
+    let mut found = transaction.prepare_cached(sql::RENAMED)?;
+    let is_there = found.query_row(params![name], |row| row.get::<_, bool>(0))?;
+    Ok(is_there.then_some(name))
 }
 
 /// The name of an operation whose key another one has; `None` when the row under the key is its own.

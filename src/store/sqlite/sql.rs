@@ -16,6 +16,8 @@ pub(super) const END: &str =
 /// Whether the row under this id belongs to that operation.
 pub(super) const OWNER: &str =
     "SELECT boot_id = ?2 AND sequence = ?3 FROM operations WHERE operation_id = ?1";
+/// Whether the operation was renamed when its first row was written. Whoever had its id then may have been pruned since.
+pub(super) const RENAMED: &str = "SELECT EXISTS (SELECT 1 FROM operations WHERE operation_id = ?1)";
 /// Settles pending attempts of a boot.
 pub(super) const ABANDON_ATTEMPTS: &str =
     "UPDATE attempts SET state = 'abandoned', delivery = ?3, finished_at = ?2
