@@ -16,7 +16,7 @@ use super::line::{Line, Seldom, Work};
 use super::spool::segments_in;
 use crate::core::time::WallTime;
 use crate::ledger::spool::decode;
-use crate::ledger::store::{Boot, BootLock, HEARTBEAT, Piece, Store, StoreError, is_dead};
+use crate::ledger::store::{Boot, BootLock, HEARTBEAT, LEASE, Piece, Store, StoreError, is_dead};
 
 /// Pieces of one transaction. Large enough that its commit costs little beside them, small enough that nothing else waits long.
 const PIECES_PER_WRITE: usize = 512;
@@ -76,7 +76,8 @@ struct Dead {
     /// What it spooled and is not written yet, with the sizes.
     segments: VecDeque<(PathBuf, u64)>,
     reading: Option<(Vec<Piece>, usize)>,
-    _claim: Option<Claim>,
+    /// Its lock, if this machine has it. Without it only its silence spoke.
+    claim: Option<Claim>,
 }
 
 /// The writer.
@@ -92,6 +93,8 @@ pub struct Writer {
     dead: VecDeque<Dead>,
     beat_at: Option<Instant>,
     look_at: Option<Instant>,
+    /// From when on silence speaks: before, nobody may have been able to beat. `None` while the store is away.
+    lease_from: Option<Instant>,
     prune_at: Option<Instant>,
     segment_at: Option<Instant>,
     said: Seldom,
@@ -117,6 +120,7 @@ impl Writer {
             dead: VecDeque::new(),
             beat_at: None,
             look_at: None,
+            lease_from: None,
             prune_at: None,
             segment_at: None,
             said: Seldom::default(),
@@ -137,6 +141,7 @@ impl Writer {
                 .map_or(BACKOFF_MIN, |at| at.saturating_duration_since(now));
             return Step::Wait(wait);
         }
+        let _ = self.lease_from.get_or_insert(now + LEASE);
         let done = self
             .beat(now)
             .and_then(|()| self.write(now))
@@ -211,6 +216,9 @@ impl Writer {
             log::error!(target: "rondo::ledger", "the store of records is away, they wait on disk: {error}");
         }
         self.is_open = false;
+        // Whoever seemed dead by silence alone is judged anew.
+        self.lease_from = None;
+        self.dead.retain(|dead| dead.claim.is_some());
         let queued = |job: &mut Job| matches!(job.from, From::Queue);
         match self.job.take_if(queued) {
             Some(job) => self.line.give_back(job.rest()),
@@ -299,7 +307,7 @@ impl Writer {
     /// One step of what is not urgent. Whether anything was done.
     fn tend(&mut self, now: Instant, wall: WallTime, busy: bool) -> Result<bool, StoreError> {
         if self.look_at.is_none_or(|at| now >= at) {
-            self.look()?;
+            self.look(now)?;
             self.look_at = Some(now + LOOK_EVERY);
             return Ok(true);
         }
@@ -326,7 +334,8 @@ impl Writer {
     }
 
     /// Looks for processes that ended without saying so.
-    fn look(&mut self) -> Result<(), StoreError> {
+    fn look(&mut self, now: Instant) -> Result<(), StoreError> {
+        let silence_speaks = self.lease_from.is_some_and(|from| now >= from);
         let own = self.boots.own().clone();
         for boot_id in self.boots.spooled() {
             let instance = Arc::clone(&own.instance);
@@ -334,7 +343,8 @@ impl Writer {
         }
         for other in self.store.others(&own)? {
             let lock = self.boots.look(&other);
-            if is_dead(&other, lock) {
+            let is_proof = lock == BootLock::Free || silence_speaks;
+            if is_proof && is_dead(&other, lock) {
                 self.take_over(other.boot, lock == BootLock::Free);
             }
         }
@@ -360,7 +370,7 @@ impl Writer {
             boot,
             segments: segments.into(),
             reading: None,
-            _claim: claim,
+            claim,
         });
     }
 

@@ -51,6 +51,7 @@ mod rounds;
 mod scenarios;
 mod sessions;
 mod sessions_google;
+mod store_outages;
 mod store_process;
 mod store_sqlite;
 mod store_suite;

@@ -133,23 +133,28 @@ impl Store for Double {
 }
 
 /// A book, the parts that empty it, and the clock.
-struct Bench {
-    dir: Dir,
-    book: Arc<Book>,
-    world: World,
-    parts: Parts,
-    now: Instant,
+pub struct Bench {
+    pub dir: Dir,
+    pub book: Arc<Book>,
+    pub world: World,
+    pub parts: Parts,
+    pub now: Instant,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
 impl Bench {
-    fn new(store: impl Store + 'static, strict: bool, spool_bytes_max: u64) -> Bench {
+    pub fn new(store: impl Store + 'static, strict: bool, spool_bytes_max: u64) -> Bench {
         Bench::in_dir(Dir::new(), store, strict, spool_bytes_max)
     }
 
-    fn in_dir(dir: Dir, store: impl Store + 'static, strict: bool, spool_bytes_max: u64) -> Bench {
+    pub fn in_dir(
+        dir: Dir,
+        store: impl Store + 'static,
+        strict: bool,
+        spool_bytes_max: u64,
+    ) -> Bench {
         let book = Arc::new(Book::new(Some(Outbox::default())));
         let boots = Boots::enter(&dir.0).unwrap();
         let boot_id = Arc::clone(&boots.own().boot_id);
@@ -171,24 +176,24 @@ impl Bench {
     }
 
     /// Operations that end well, each with one attempt.
-    fn run(&mut self, names: impl IntoIterator<Item = String>) {
+    pub fn run(&mut self, names: impl IntoIterator<Item = String>) {
         for name in names {
             self.world.run(1, &name, &[Does::Answer]);
         }
     }
 
-    fn collect(&mut self) {
+    pub fn collect(&mut self) {
         self.parts.collector.collect();
     }
 
-    fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> Step {
         self.parts
             .writer
             .step(self.now, WallTime::from_unix_micros(START))
     }
 
     /// Steps until nothing is left to do now.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.step() != Step::Again {
                 return;
@@ -198,16 +203,16 @@ impl Bench {
     }
 
     /// Lets time pass until everything is written.
-    fn wait(&mut self, time: Duration) {
+    pub fn wait(&mut self, time: Duration) {
         self.now += time;
         self.settle();
     }
 
-    fn counts(&self) -> Arc<Counts> {
+    pub fn counts(&self) -> Arc<Counts> {
         self.parts.counts()
     }
 
-    fn spooled(&self) -> usize {
+    pub fn spooled(&self) -> usize {
         let Ok(boots) = std::fs::read_dir(self.dir.0.join("spool")) else {
             return 0;
         };
@@ -217,7 +222,7 @@ impl Bench {
     }
 }
 
-fn names(prefix: &str, count: usize) -> Vec<String> {
+pub fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count)
         .map(|number| format!("{prefix}-{number:04}"))
         .collect()
@@ -333,7 +338,7 @@ fn a_full_spool_counts_what_it_does_not_take() {
     );
 }
 
-fn usage(sequence: u64) -> LateUsage {
+pub fn usage(sequence: u64) -> LateUsage {
     LateUsage {
         operation_id: Arc::from("op"),
         boot_id: Arc::from("b"),
@@ -387,7 +392,7 @@ fn it_beats_while_it_is_idle() {
     }
 }
 
-fn other(id: &str, instance: &str, silent: Duration) -> OtherBoot {
+pub fn other(id: &str, instance: &str, silent: Duration) -> OtherBoot {
     OtherBoot {
         boot: Boot {
             boot_id: Arc::from(id),
@@ -412,7 +417,7 @@ fn a_strange_process_is_dead_when_its_lease_ran_out() {
     assert!(!double.0.lock().calls.contains(&"abandon"));
     double.0.lock().others[0].silent = LEASE + Duration::from_secs(1);
     double.0.lock().calls.clear();
-    bench.now += Duration::from_secs(10);
+    bench.now += LEASE;
     bench.run(names("op", 1_500));
     bench.collect();
     bench.settle();
