@@ -107,6 +107,8 @@ pub struct Read {
     pub pieces: Vec<Piece>,
     /// Entries that are there and cannot be read. What was cut off at the end counts as one.
     pub damaged: u64,
+    /// Whether the last of these is only what a crash cut off at the end.
+    pub is_torn: bool,
 }
 
 /// Reads all entries.
@@ -114,8 +116,9 @@ pub fn decode(bytes: &[u8]) -> Read {
     let mut read = Read::default();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let Some((content, sum, after)) = entry(rest) else {
+        let Some((content, sum, after)) = entry(rest).filter(|_| !is_blank(rest)) else {
             read.damaged = read.damaged.saturating_add(1);
+            read.is_torn = is_blank(rest) || is_cut(rest);
             break;
         };
         rest = after;
@@ -126,6 +129,17 @@ pub fn decode(bytes: &[u8]) -> Read {
         }
     }
     read
+}
+
+/// Whether there are only zeros: a machine that lost power kept the length of the file, and not what was written.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Whether this is the beginning of an entry whose end is missing.
+fn is_cut(bytes: &[u8]) -> bool {
+    let length = Reader(bytes).count();
+    length.is_none_or(|length| length <= ENTRY_BYTES_MAX)
 }
 
 /// The first entry's content and checksum, and what follows it.

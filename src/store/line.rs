@@ -157,6 +157,13 @@ impl Line {
         std::fs::read(path)
     }
 
+    /// Counts a segment as lost.
+    pub(super) fn lose_segment(&self, number: u64) {
+        let held = self.lock().spool.held(number);
+        self.counts.lose(held.rows);
+        self.counts.leave(held.pieces);
+    }
+
     /// The store has what was taken.
     pub(super) fn written(&self) {
         self.lock().taken = None;

@@ -42,10 +42,20 @@ pub enum Sync {
     Now,
 }
 
+/// What a segment holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Pieces.
+    pub pieces: usize,
+    /// Rows of these.
+    pub rows: u64,
+}
+
 #[derive(Debug)]
 struct Segment {
     number: u64,
     bytes: u64,
+    held: Held,
 }
 
 /// The spool of one boot.
@@ -87,9 +97,11 @@ impl Spool {
             if count == 0 {
                 return Err((taken, SpoolError::Full));
             }
-            self.write(&bytes).map_err(|error| (taken, error.into()))?;
+            let (next, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+            self.write(&bytes, Held::of(next))
+                .map_err(|error| (taken, error.into()))?;
             taken = taken.saturating_add(count);
-            rest = rest.get(count..).unwrap_or_default();
+            rest = after;
         }
         Ok(())
     }
@@ -100,15 +112,16 @@ impl Spool {
         let mut rest = pieces;
         while !rest.is_empty() {
             let (bytes, count) = encoded(rest, u64::MAX);
-            parts.push(bytes);
-            rest = rest.get(count..).unwrap_or_default();
+            let (next, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+            parts.push((bytes, Held::of(next)));
+            rest = after;
         }
-        let bytes: usize = parts.iter().map(Vec::len).sum();
+        let bytes: usize = parts.iter().map(|(bytes, _)| bytes.len()).sum();
         if wide(bytes) > self.room() {
             return Err(SpoolError::Full);
         }
         // The last part first, so that each stands before what follows it.
-        for bytes in parts.iter().rev() {
+        for (bytes, held) in parts.iter().rev() {
             let number = match self.segments.front() {
                 Some(first) => first.number.saturating_sub(1),
                 None => FIRST,
@@ -120,8 +133,11 @@ impl Spool {
                 return Err(error.into());
             }
             self.counts.spool_grew(length);
-            let bytes = length;
-            self.segments.push_front(Segment { number, bytes });
+            self.segments.push_front(Segment {
+                number,
+                bytes: length,
+                held: *held,
+            });
         }
         Ok(())
     }
@@ -139,6 +155,12 @@ impl Spool {
         self.dir.join(format!("{number:020}.{ENDING}"))
     }
 
+    /// What is in a segment.
+    pub fn held(&self, number: u64) -> Held {
+        let found = self.segments.iter().find(|one| one.number == number);
+        found.map_or(Held::default(), |segment| segment.held)
+    }
+
     /// Deletes a segment, which the store has.
     pub fn remove(&mut self, number: u64) {
         let path = self.path(number);
@@ -151,7 +173,7 @@ impl Spool {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8], held: Held) -> io::Result<()> {
         let length = wide(bytes.len());
         let file = match self.open.take() {
             Some(file) => file,
@@ -161,7 +183,11 @@ impl Spool {
                     .back()
                     .map_or(FIRST, |last| last.number.saturating_add(1));
                 let file = self.create(number)?;
-                self.segments.push_back(Segment { number, bytes: 0 });
+                self.segments.push_back(Segment {
+                    number,
+                    bytes: 0,
+                    held: Held::default(),
+                });
                 file
             }
         };
@@ -175,6 +201,8 @@ impl Spool {
         self.counts.spool_grew(length);
         if let Some(last) = self.segments.back_mut() {
             last.bytes = last.bytes.saturating_add(length);
+            last.held.pieces = last.held.pieces.saturating_add(held.pieces);
+            last.held.rows = last.held.rows.saturating_add(held.rows);
             if last.bytes < wide(SEGMENT_BYTES) {
                 self.open = Some(file);
             }
@@ -205,6 +233,15 @@ impl Spool {
         match self.sync {
             Sync::Later => Ok(()),
             Sync::Now => file.sync_data(),
+        }
+    }
+}
+
+impl Held {
+    fn of(pieces: &[Piece]) -> Held {
+        Held {
+            pieces: pieces.len(),
+            rows: pieces.iter().map(Piece::rows).sum(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! disk or in the queue before the step ends; what is dropped is counted; live records go before the past.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +37,11 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks into the spool when everything goes through it: segments are then few and not tiny.
 const SEGMENT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause before a segment that could not be read is read again.
+const UNREAD_PAUSE: Duration = Duration::from_secs(1);
+/// How often that is done. Files that ran out are back within minutes; a broken sector must not hold up for ever what stands behind it.
+const UNREAD_MAX: u32 = 300;
 
 /// How the writer goes about it.
 #[derive(Debug, Clone, Copy)]
@@ -97,8 +103,11 @@ pub struct Writer {
     lease_from: Option<Instant>,
     prune_at: Option<Instant>,
     segment_at: Option<Instant>,
+    /// How often the oldest segment could not be read.
+    unread: u32,
     said: Seldom,
     refused: Seldom,
+    unreadable: Seldom,
 }
 
 impl Writer {
@@ -123,8 +132,10 @@ impl Writer {
             lease_from: None,
             prune_at: None,
             segment_at: None,
+            unread: 0,
             said: Seldom::default(),
             refused: Seldom::default(),
+            unreadable: Seldom::default(),
         }
     }
 
@@ -177,8 +188,14 @@ impl Writer {
             self.is_open = true;
         }
         self.segment_at = None;
+        // Ends: what cannot be read is no write, and nobody hands over any more.
         while self.write(now)? {
             self.segment_at = None;
+        }
+        if self.line.waits().1 {
+            return Err(StoreError::Unavailable(
+                "a segment of the spool cannot be read".into(),
+            ));
         }
         // What is pending now was cut by the end of this process.
         while self.store.abandon(&own, wall, ABANDON_ROWS)? > 0 {}
@@ -249,7 +266,9 @@ impl Writer {
         let rest = job.rest();
         let next = rest.get(..PIECES_PER_WRITE).unwrap_or(rest);
         let count = next.len();
-        write_or_split(&mut *self.store, &self.line, next, &mut self.refused, now)?;
+        if count > 0 {
+            write_or_split(&mut *self.store, &self.line, next, &mut self.refused, now)?;
+        }
         self.line.counts.leave(count);
         job.done = job.done.saturating_add(count);
         if job.rest().is_empty() {
@@ -264,7 +283,7 @@ impl Writer {
 
     fn next_job(&mut self, now: Instant) -> Option<Job> {
         let (queued, _) = self.line.waits();
-        let paced = self.habits.strict && self.segment_at.is_some_and(|at| now < at);
+        let paced = self.segment_at.is_some_and(|at| now < at);
         if paced && !queued {
             return None;
         }
@@ -275,8 +294,8 @@ impl Writer {
                 from: From::Queue,
             }),
             Work::Segment(number) => {
-                self.segment_at = Some(now + SEGMENT_PAUSE);
-                let pieces = self.read(number);
+                self.segment_at = self.habits.strict.then_some(now + SEGMENT_PAUSE);
+                let pieces = self.read(number, now)?;
                 Some(Job {
                     pieces: Arc::new(pieces),
                     done: 0,
@@ -286,22 +305,31 @@ impl Writer {
         }
     }
 
-    /// The pieces of a segment of this process. What cannot be read is lost.
-    fn read(&mut self, number: u64) -> Vec<Piece> {
-        match self.line.read(number) {
+    /// The pieces of a segment of this process; `None` when it cannot be read now. What can never be read is lost.
+    fn read(&mut self, number: u64, now: Instant) -> Option<Vec<Piece>> {
+        let error = match self.line.read(number) {
             Ok(bytes) => {
+                self.unread = 0;
                 let read = decode(&bytes);
                 self.line.counts.lose(read.damaged);
                 let damaged = usize::try_from(read.damaged).unwrap_or(usize::MAX);
                 self.line.counts.leave(damaged);
-                read.pieces
+                return Some(read.pieces);
             }
-            Err(error) => {
-                log::error!(target: "rondo::ledger", "a segment of the spool cannot be read, its records are lost: {error}");
-                self.line.counts.lose(1);
-                Vec::new()
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::NotFound && self.unread < UNREAD_MAX {
+            self.unread = self.unread.saturating_add(1);
+            self.segment_at = Some(now + UNREAD_PAUSE);
+            if self.unreadable.is_due(now) {
+                log::error!(target: "rondo::ledger", "a segment of the spool cannot be read now, it is tried again: {error}");
             }
+            return None;
         }
+        log::error!(target: "rondo::ledger", "a segment of the spool cannot be read, its records are lost: {error}");
+        self.unread = 0;
+        self.line.lose_segment(number);
+        Some(Vec::new())
     }
 
     /// One step of what is not urgent. Whether anything was done.
@@ -374,7 +402,8 @@ impl Writer {
         });
     }
 
-    /// One step of settling what a dead process left: first what it spooled, then its pending rows. Whether that was all.
+    /// One step of settling what a dead process left: first what it spooled, then its pending rows. Whether that was all
+    /// for now.
     fn bury(&mut self, dead: &mut Dead, now: Instant, wall: WallTime) -> Result<bool, StoreError> {
         if let Some((pieces, done)) = &mut dead.reading {
             let rest = pieces.get(*done..).unwrap_or_default();
@@ -394,11 +423,20 @@ impl Writer {
         }
         if let Some((path, _)) = dead.segments.front() {
             let pieces = match std::fs::read(path) {
-                // What a crash cut off was promised to nobody.
-                Ok(bytes) => decode(&bytes).pieces,
+                Ok(bytes) => {
+                    let read = decode(&bytes);
+                    // What a crash cut off was promised to nobody.
+                    let torn = u64::from(read.is_torn);
+                    self.line.counts.lose(read.damaged.saturating_sub(torn));
+                    read.pieces
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                 Err(error) => {
-                    log::error!(target: "rondo::ledger", "{}: {error}", path.display());
-                    Vec::new()
+                    if self.unreadable.is_due(now) {
+                        log::error!(target: "rondo::ledger", "{}: {error}; it is tried again", path.display());
+                    }
+                    // It keeps its segments and its rows, and is found again at the next look.
+                    return Ok(true);
                 }
             };
             dead.reading = Some((pieces, 0));

@@ -1,10 +1,11 @@
 //! The writer, the line and the spool when store or disk fail: who counts as dead after it, what stays, what is counted.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rondo::ledger::store::LEASE;
 
-use crate::store_writer::{Bench, Double, MIB, other};
+use crate::store_writer::{Bench, Double, MIB, names, other, usage};
 
 const STRANGER: &str = "00000000000000aa";
 
@@ -76,4 +77,135 @@ fn an_outage_takes_a_verdict_of_silence_back() {
     bench.wait(LEASE);
     bench.wait(LEASE);
     assert_eq!(bench.counts().abandoned(), 5_000);
+}
+
+// R-L7: beyond the bound rows are lost, and every one is counted.
+#[test]
+fn a_full_spool_counts_what_it_does_not_take() {
+    let double = Double::default();
+    double.0.lock().away = true;
+    let mut bench = Bench::new(double.clone(), false, 20_000);
+    let total = 100_000;
+    for round in 0..total / 1_000 {
+        for number in 0..1_000 {
+            bench.book.amend(usage(round * 1_000 + number));
+        }
+        bench.collect();
+        let _ = bench.step();
+    }
+    // The disk took some, and the reserve in memory, which has a bound of its own, some more.
+    let lost = bench.counts().lost();
+    assert!(bench.spooled() > 0 && lost > 0, "{lost}");
+    double.0.lock().away = false;
+    bench.wait(Duration::from_secs(20));
+    assert_eq!(double.0.lock().usages + lost, total);
+    let counts = bench.counts();
+    assert_eq!(
+        (counts.lost(), counts.waiting(), counts.spool_bytes()),
+        (lost, 0, 0)
+    );
+}
+
+/// The only segment there is.
+fn segment(bench: &Bench) -> PathBuf {
+    let only = |dir: PathBuf| {
+        let mut found = std::fs::read_dir(dir).unwrap();
+        let path = found.next().unwrap().unwrap().path();
+        assert!(found.next().is_none());
+        path
+    };
+    only(only(bench.dir.0.join("spool")))
+}
+
+/// A bench whose store was away, so that this many operations wait in one segment.
+fn waiting(double: &Double, count: usize) -> Bench {
+    double.0.lock().away = true;
+    let mut bench = Bench::new(double.clone(), false, MIB);
+    bench.run(names("op", count));
+    bench.collect();
+    let _ = bench.step();
+    double.0.lock().away = false;
+    bench
+}
+
+// R-L7: a segment that cannot be read now is read later.
+#[test]
+fn a_segment_outlives_an_error_of_the_disk() {
+    let double = Double::default();
+    let mut bench = waiting(&double, 5);
+    let (path, aside) = (segment(&bench), bench.dir.0.join("aside"));
+    std::fs::rename(&path, &aside).unwrap();
+    // A directory in its place: whoever reads it gets an error that is not its absence.
+    std::fs::create_dir(&path).unwrap();
+    for _ in 0..10 {
+        bench.wait(Duration::from_secs(2));
+    }
+    assert_eq!((bench.counts().lost(), bench.counts().waiting()), (0, 5));
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(&aside, &path).unwrap();
+    bench.wait(Duration::from_secs(2));
+    assert_eq!(double.0.lock().order, names("op", 5));
+    assert_eq!((bench.counts().lost(), bench.counts().waiting()), (0, 0));
+}
+
+// R-L7: one that never can be read is lost row by row, and holds nothing up for ever.
+#[test]
+fn a_segment_that_is_gone_is_counted_by_its_rows() {
+    for is_there in [false, true] {
+        let double = Double::default();
+        let mut bench = waiting(&double, 5);
+        let path = segment(&bench);
+        std::fs::remove_file(&path).unwrap();
+        if is_there {
+            std::fs::create_dir(&path).unwrap();
+        }
+        for _ in 0..400 {
+            bench.wait(Duration::from_secs(2));
+        }
+        assert_eq!((bench.counts().lost(), bench.counts().waiting()), (10, 0));
+        assert_eq!(double.0.lock().order.len(), 0);
+    }
+}
+
+/// Ends a process that has spooled, as a kill does, and starts the next one in its place.
+fn next(old: Bench, double: &Double) -> Bench {
+    let Bench { dir, parts, .. } = old;
+    drop(parts);
+    Bench::in_dir(dir, double.clone(), false, MIB)
+}
+
+// R-L6 R-L7: the next process does not throw away what it cannot read now, nor settle what it belongs to.
+#[test]
+fn what_a_dead_process_left_outlives_an_error_of_the_disk() {
+    let double = Double::default();
+    let old = waiting(&double, 5);
+    let (path, aside) = (segment(&old), old.dir.0.join("aside"));
+    std::fs::rename(&path, &aside).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let mut new = next(old, &double);
+    new.settle();
+    new.wait(Duration::from_secs(60));
+    assert_eq!(abandons(&double), 0);
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(&aside, &path).unwrap();
+    new.wait(Duration::from_secs(10));
+    assert_eq!(double.0.lock().order, names("op", 5));
+    assert_eq!((new.counts().lost(), abandons(&double)), (0, 1));
+}
+
+// R-L7: what is damaged in it is counted.
+#[test]
+fn damage_in_what_a_dead_process_left_is_counted() {
+    let double = Double::default();
+    let old = waiting(&double, 5);
+    let path = segment(&old);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    // And a torn end, which is not.
+    bytes.extend_from_slice(&[200, 0, 0, 0, 1, 2, 3]);
+    std::fs::write(&path, bytes).unwrap();
+    let mut new = next(old, &double);
+    new.settle();
+    assert_eq!(double.0.lock().order, names("op", 5)[1..]);
+    assert_eq!(new.counts().lost(), 1);
 }

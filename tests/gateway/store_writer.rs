@@ -311,33 +311,6 @@ fn a_slow_writer_is_relieved_by_the_spool() {
     assert_eq!(bench.spooled(), 0);
 }
 
-// R-L7: beyond the bound rows are lost, and every one is counted.
-#[test]
-fn a_full_spool_counts_what_it_does_not_take() {
-    let double = Double::default();
-    double.0.lock().away = true;
-    let mut bench = Bench::new(double.clone(), false, 20_000);
-    let total = 100_000;
-    for round in 0..total / 1_000 {
-        for number in 0..1_000 {
-            bench.book.amend(usage(round * 1_000 + number));
-        }
-        bench.collect();
-        let _ = bench.step();
-    }
-    // The disk took some, and the reserve in memory, which has a bound of its own, some more.
-    let lost = bench.counts().lost();
-    assert!(bench.spooled() > 0 && lost > 0, "{lost}");
-    double.0.lock().away = false;
-    bench.wait(Duration::from_secs(20));
-    assert_eq!(double.0.lock().usages + lost, total);
-    let counts = bench.counts();
-    assert_eq!(
-        (counts.lost(), counts.waiting(), counts.spool_bytes()),
-        (lost, 0, 0)
-    );
-}
-
 pub fn usage(sequence: u64) -> LateUsage {
     LateUsage {
         operation_id: Arc::from("op"),

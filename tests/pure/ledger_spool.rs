@@ -81,7 +81,10 @@ proptest! {
         let kept = ends.iter().rposition(|end| *end <= at).unwrap();
         let read = decode(&whole[..at]);
         prop_assert_eq!(told(&read.pieces), told(&pieces[..kept]));
-        prop_assert_eq!(read.damaged, u64::from(ends[kept] != at));
+        prop_assert_eq!((read.damaged, read.is_torn), (u64::from(ends[kept] != at), ends[kept] != at));
+        // Without power the file may be as long as it was to be, and hold nothing there.
+        let blank = decode(&[&whole[..ends[kept]], &[0; 100]].concat());
+        prop_assert_eq!((blank.pieces.len(), blank.damaged, blank.is_torn), (kept, 1, true));
     }
 
     // Whatever bit turns over: never a piece that was not written, and what stands before it is read.
