@@ -196,6 +196,7 @@ impl Spool {
         if let Err(error) = written {
             // What stands there half is cut off, and the next write begins a segment of its own.
             let _ = file.set_len(before);
+            self.drop_empty();
             return Err(error);
         }
         self.counts.spool_grew(length);
@@ -208,6 +209,16 @@ impl Spool {
             }
         }
         Ok(())
+    }
+
+    /// A last segment that nothing was written to goes, or a full disk would get one more empty file at each try.
+    fn drop_empty(&mut self) {
+        let Some(last) = self.segments.back().filter(|last| last.bytes == 0) else {
+            return;
+        };
+        if std::fs::remove_file(self.path(last.number)).is_ok() {
+            self.segments.pop_back();
+        }
     }
 
     /// Bytes up to the bound.
@@ -224,7 +235,12 @@ impl Spool {
             .open(self.path(number))?;
         if self.sync == Sync::Now {
             // The name has to survive as well as the content.
-            File::open(&self.dir)?.sync_all()?;
+            let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
+            if let Err(error) = synced {
+                // Else the next try would find its name taken.
+                let _ = std::fs::remove_file(self.path(number));
+                return Err(error);
+            }
         }
         Ok(file)
     }

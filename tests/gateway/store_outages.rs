@@ -1,10 +1,15 @@
 //! The writer, the line and the spool when store or disk fail: who counts as dead after it, what stays, what is counted.
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rondo::ledger::store::LEASE;
+use rondo::ledger::store::{LEASE, Piece};
+use rondo::store::Counts;
+use rondo::store::spool::{Spool, SpoolError, Sync};
 
+use crate::store_sqlite::Dir;
 use crate::store_writer::{Bench, Double, MIB, names, other, usage};
 
 const STRANGER: &str = "00000000000000aa";
@@ -208,4 +213,42 @@ fn damage_in_what_a_dead_process_left_is_counted() {
     new.settle();
     assert_eq!(double.0.lock().order, names("op", 5)[1..]);
     assert_eq!(new.counts().lost(), 1);
+}
+
+/// Names the directory in the process whose disk takes nothing.
+const FULL_DISK: &str = "RONDO_TEST_FULL_DISK";
+
+// R-L7: a full disk is not filled with empty files.
+#[test]
+fn a_disk_that_takes_nothing_gets_no_files() {
+    let name = "store_outages::a_disk_that_takes_nothing_gets_no_files";
+    let Some(dir) = std::env::var_os(FULL_DISK) else {
+        // The limit is the whole process's, so this test runs once more in one of its own.
+        let dir = Dir::new();
+        let done = Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(FULL_DISK, &dir.0)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{told}");
+        assert!(told.contains("1 passed"), "{told}");
+        return;
+    };
+    let counts = Arc::new(Counts::default());
+    let dir = PathBuf::from(dir);
+    for sync in [Sync::Later, Sync::Now] {
+        let mut spool = Spool::new(dir.clone(), MIB, sync, Arc::clone(&counts));
+        for _ in 0..10 {
+            let pieces = [Piece::Usage(usage(1))];
+            let (taken, error) = spool.append(&pieces).unwrap_err();
+            assert!(matches!(error, SpoolError::Disk(_)), "{error}");
+            assert_eq!(taken, 0);
+            let _ = spool.prepend(&pieces).unwrap_err();
+        }
+        assert!(spool.is_empty());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    }
 }
