@@ -1,7 +1,7 @@
 //! The way from the collector to the writer: a short queue in memory, and the spool behind it.
 //!
-//! Invariants: what was collected first is written first; while the spool holds anything the queue takes nothing, so that the two never
-//! overtake each other; the collector waits for neither store nor writer.
+//! Invariants: what was collected first is written first: the queue, then the spool, then what stands behind the spool because it had no
+//! room; while spool or rest hold anything the queue takes nothing. The collector waits for neither store nor writer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::ledger::store::Piece;
 /// Collections that wait in memory for the writer. With the one that is being written and the one that is being collected, a process that
 /// is killed has at most four times the time between two collections that is not in a file.
 pub(super) const QUEUE_MAX: usize = 2;
-/// Pieces that the queue takes when the spool cannot: the disk is full or broken, or the bound is reached. Beyond it rows are lost.
+/// Pieces that memory takes when the spool cannot: the disk is full or broken, or the bound is reached. Beyond it rows are lost.
 const RESERVE_PIECES_MAX: usize = 65_536;
 /// Time between two lines of the log about one failure that lasts.
 pub(super) const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -59,6 +59,8 @@ struct State {
     /// The batch that the writer has; it is nowhere else.
     taken: Option<Arc<Vec<Piece>>>,
     spool: Spool,
+    /// What the spool had no room for. It is younger than all that is there.
+    behind: VecDeque<Arc<Vec<Piece>>>,
     rung: bool,
     said: Seldom,
 }
@@ -78,6 +80,7 @@ impl Line {
                 queue: VecDeque::new(),
                 taken: None,
                 spool,
+                behind: VecDeque::new(),
                 rung: false,
                 said: Seldom::default(),
             }),
@@ -90,42 +93,37 @@ impl Line {
     pub(super) fn push(&self, pieces: Vec<Piece>, how: Hand) -> bool {
         if pieces.is_empty() {
             let state = self.lock();
-            return state.queue.is_empty() && state.taken.is_none();
+            return state.is_on_disk();
         }
         self.counts.enter(pieces.len());
         let mut state = self.lock();
-        let by_queue = how == Hand::Over && state.spool.is_empty() && state.queue.len() < QUEUE_MAX;
-        let spooled = if by_queue {
+        let is_first = state.spool.is_empty() && state.behind.is_empty();
+        if how == Hand::Over && is_first && state.queue.len() < QUEUE_MAX {
             state.queue.push_back(Arc::new(pieces));
-            false
         } else {
-            self.spool(&mut state, pieces)
-        };
+            self.spool(&mut state, pieces);
+        }
         // What an earlier failure left in memory may be what somebody waits for.
-        let on_disk = spooled && state.queue.is_empty() && state.taken.is_none();
+        let on_disk = state.is_on_disk();
         state.rung = true;
         drop(state);
         self.wake.notify_one();
         on_disk
     }
 
-    fn spool(&self, state: &mut State, mut pieces: Vec<Piece>) -> bool {
-        let Err((taken, error)) = state.spool.append(&pieces) else {
-            return true;
+    fn spool(&self, state: &mut State, pieces: Vec<Piece>) {
+        state.behind.push_back(Arc::new(pieces));
+        let Err(error) = state.move_up() else {
+            return;
         };
-        let rest = pieces.split_off(taken.min(pieces.len()));
-        let held: usize = state.queue.iter().map(|batch| batch.len()).sum();
-        let fits = held.saturating_add(rest.len()) <= RESERVE_PIECES_MAX;
+        let fits = state.held() <= RESERVE_PIECES_MAX;
         if state.said.is_due(Instant::now()) {
             let what = if fits { "kept in memory" } else { "lost" };
             log::error!(target: "rondo::ledger", "records cannot be spooled and are {what}: {error}");
         }
-        if fits {
-            state.queue.push_back(Arc::new(rest));
-        } else {
-            self.lose(&rest);
+        if !fits && let Some(last) = state.behind.pop_back() {
+            self.lose(&last);
         }
-        false
     }
 
     /// Counts pieces as lost.
@@ -141,14 +139,20 @@ impl Line {
             state.taken = Some(Arc::clone(&batch));
             return Some(Work::Batch(batch));
         }
-        state.spool.oldest().map(Work::Segment)
+        if let Some(number) = state.spool.oldest() {
+            return Some(Work::Segment(number));
+        }
+        let batch = state.behind.pop_front()?;
+        state.taken = Some(Arc::clone(&batch));
+        Some(Work::Batch(batch))
     }
 
     /// Whether anything is to be written, in memory and at all.
     pub(super) fn waits(&self) -> (bool, bool) {
         let state = self.lock();
         let queued = !state.queue.is_empty();
-        (queued, queued || !state.spool.is_empty())
+        let any = queued || !state.spool.is_empty() || !state.behind.is_empty();
+        (queued, any)
     }
 
     /// Reads a segment.
@@ -174,40 +178,33 @@ impl Line {
         self.lock().spool.remove(number);
     }
 
-    /// The store takes nothing now: what is in memory goes to disk, before what is there already. `rest` is what is left of what was taken.
-    pub(super) fn give_back(&self, rest: &[Piece]) {
+    /// The store takes nothing now: what is in memory goes to disk, before and behind what is there already. `rest` is what is left of what
+    /// was taken. Whether all of it is on disk.
+    pub(super) fn give_back(&self, rest: &[Piece]) -> bool {
         let mut state = self.lock();
         state.taken = None;
-        if rest.is_empty() && state.queue.is_empty() {
-            return;
-        }
-        let queued = state.queue.iter().flat_map(|batch| batch.iter());
-        let pieces: Vec<Piece> = rest.iter().chain(queued).cloned().collect();
-        match state.spool.prepend(&pieces) {
-            Ok(()) => state.queue.clear(),
-            Err(error) => {
-                if state.said.is_due(Instant::now()) {
-                    log::error!(target: "rondo::ledger", "records stay in memory while the store is away: {error}");
-                }
-                if !rest.is_empty() {
-                    state.queue.push_front(Arc::new(rest.to_vec()));
-                }
+        if let Err(error) = state.put_in_front(rest).and_then(|()| state.move_up()) {
+            if state.said.is_due(Instant::now()) {
+                log::error!(target: "rondo::ledger", "records stay in memory while the store is away: {error}");
             }
+            return false;
         }
+        true
     }
 
     /// Saves what the writer has and what it has not taken, when there is no time to wait for it. Some of it may be written twice, which
-    /// the store does not mind.
+    /// the store does not mind. What cannot be saved is counted as lost.
     pub(super) fn rescue(&self) -> Result<(), SpoolError> {
         let mut state = self.lock();
         let taken = state.taken.take();
-        let batches = taken.iter().chain(state.queue.iter());
-        let pieces: Vec<Piece> = batches.flat_map(|batch| batch.iter()).cloned().collect();
-        let saved = state.spool.prepend(&pieces);
-        if saved.is_ok() {
-            state.queue.clear();
-        } else {
-            self.lose(&pieces);
+        let taken = taken.as_ref().map_or(&[][..], |taken| taken.as_slice());
+        let saved = state.put_in_front(taken).and_then(|()| state.move_up());
+        if saved.is_err() {
+            let queue = std::mem::take(&mut state.queue);
+            let behind = std::mem::take(&mut state.behind);
+            for batch in queue.iter().chain(&behind) {
+                self.lose(batch);
+            }
         }
         saved
     }
@@ -230,5 +227,45 @@ impl Line {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether nothing is in memory alone.
+    fn is_on_disk(&self) -> bool {
+        self.queue.is_empty() && self.taken.is_none() && self.behind.is_empty()
+    }
+
+    /// Pieces in memory.
+    fn held(&self) -> usize {
+        let batches = self.queue.iter().chain(&self.behind);
+        batches.map(|batch| batch.len()).sum()
+    }
+
+    /// Puts this and the queue in front of the spool, or this in front of the queue.
+    fn put_in_front(&mut self, rest: &[Piece]) -> Result<(), SpoolError> {
+        let queued = self.queue.iter().flat_map(|batch| batch.iter());
+        let put = self.spool.prepend(rest.iter().chain(queued));
+        match put {
+            Ok(()) => self.queue.clear(),
+            Err(_) if rest.is_empty() => {}
+            Err(_) => self.queue.push_front(Arc::new(rest.to_vec())),
+        }
+        put
+    }
+
+    /// Moves what stands behind the spool into it, as far as it goes.
+    fn move_up(&mut self) -> Result<(), SpoolError> {
+        while let Some(batch) = self.behind.pop_front() {
+            if let Err((taken, error)) = self.spool.append(&batch) {
+                let rest = match batch.get(taken..) {
+                    Some(rest) if taken > 0 => Arc::new(rest.to_vec()),
+                    _ => batch,
+                };
+                self.behind.push_front(rest);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 }

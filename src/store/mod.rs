@@ -249,19 +249,18 @@ impl Recording {
         if matches!(collected, Err(RecvTimeoutError::Timeout)) {
             log::error!(target: "rondo::ledger", "the last records were not collected in time");
         }
-        match written {
-            Ok(true) => {}
-            Ok(false) => {
-                log::warn!(target: "rondo::ledger", "the last records wait on disk for the next start")
+        let why = match written {
+            Ok(true) => return,
+            Ok(false) => "the store is away",
+            Err(_) => "the store was too slow",
+        };
+        match self.line.rescue() {
+            Ok(()) => {
+                log::warn!(target: "rondo::ledger", "{why}: the last records wait on disk for the next start")
             }
-            Err(_) => match self.line.rescue() {
-                Ok(()) => {
-                    log::warn!(target: "rondo::ledger", "the store was too slow: the last records wait on disk for the next start")
-                }
-                Err(error) => {
-                    log::error!(target: "rondo::ledger", "the store was too slow, and the last records are lost: {error}")
-                }
-            },
+            Err(error) => {
+                log::error!(target: "rondo::ledger", "{why}, and the last records are lost: {error}")
+            }
         }
     }
 }

@@ -106,19 +106,28 @@ impl Spool {
         Ok(())
     }
 
-    /// Puts pieces before all others.
-    pub fn prepend(&mut self, pieces: &[Piece]) -> Result<(), SpoolError> {
+    /// Puts pieces before all others: all of them, or none when there is no room for all.
+    pub fn prepend<'a>(
+        &mut self,
+        pieces: impl IntoIterator<Item = &'a Piece>,
+    ) -> Result<(), SpoolError> {
+        let mut room = self.room();
+        let mut pieces = pieces.into_iter().peekable();
         let mut parts = Vec::new();
-        let mut rest = pieces;
-        while !rest.is_empty() {
-            let (bytes, count) = encoded(rest, u64::MAX);
-            let (next, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));
-            parts.push((bytes, Held::of(next)));
-            rest = after;
-        }
-        let bytes: usize = parts.iter().map(|(bytes, _)| bytes.len()).sum();
-        if wide(bytes) > self.room() {
-            return Err(SpoolError::Full);
+        while pieces.peek().is_some() {
+            let (mut bytes, mut held) = (Vec::new(), Held::default());
+            while bytes.len() < SEGMENT_BYTES
+                && let Some(piece) = pieces.next()
+            {
+                encode(piece, &mut bytes);
+                // At the first that does not fit, for this is tried again and again while a lock is held.
+                if wide(bytes.len()) > room {
+                    return Err(SpoolError::Full);
+                }
+                held.add(Held::of(std::slice::from_ref(piece)));
+            }
+            room = room.saturating_sub(wide(bytes.len()));
+            parts.push((bytes, held));
         }
         // The last part first, so that each stands before what follows it.
         for (bytes, held) in parts.iter().rev() {
@@ -202,8 +211,7 @@ impl Spool {
         self.counts.spool_grew(length);
         if let Some(last) = self.segments.back_mut() {
             last.bytes = last.bytes.saturating_add(length);
-            last.held.pieces = last.held.pieces.saturating_add(held.pieces);
-            last.held.rows = last.held.rows.saturating_add(held.rows);
+            last.held.add(held);
             if last.bytes < wide(SEGMENT_BYTES) {
                 self.open = Some(file);
             }
@@ -254,6 +262,11 @@ impl Spool {
 }
 
 impl Held {
+    fn add(&mut self, more: Held) {
+        self.pieces = self.pieces.saturating_add(more.pieces);
+        self.rows = self.rows.saturating_add(more.rows);
+    }
+
     fn of(pieces: &[Piece]) -> Held {
         Held {
             pieces: pieces.len(),

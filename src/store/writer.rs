@@ -38,6 +38,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks into the spool when everything goes through it: segments are then few and not tiny.
 const SEGMENT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Pause before what the disk did not take is offered to it again.
+const GIVE_BACK_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before a segment that could not be read is read again.
 const UNREAD_PAUSE: Duration = Duration::from_secs(1);
 /// How often that is done. Files that ran out are back within minutes; a broken sector must not hold up for ever what stands behind it.
@@ -95,6 +97,8 @@ pub struct Writer {
     is_open: bool,
     retry_at: Option<Instant>,
     backoff: Duration,
+    /// When the disk is offered again what it did not take.
+    give_back_at: Option<Instant>,
     job: Option<Job>,
     dead: VecDeque<Dead>,
     beat_at: Option<Instant>,
@@ -125,6 +129,7 @@ impl Writer {
             is_open: false,
             retry_at: None,
             backoff: BACKOFF_MIN,
+            give_back_at: None,
             job: None,
             dead: VecDeque::new(),
             beat_at: None,
@@ -206,7 +211,9 @@ impl Writer {
 
     fn reopen(&mut self, now: Instant) -> bool {
         if self.retry_at.is_some_and(|at| now < at) {
-            self.line.give_back(&[]);
+            if self.give_back_at.is_none_or(|at| now >= at) {
+                self.give_back(&[], now);
+            }
             return false;
         }
         match self.store.open(self.boots.own()) {
@@ -230,21 +237,24 @@ impl Writer {
     fn failed(&mut self, now: Instant, error: &StoreError) {
         self.line.counts.fail();
         if self.said.is_due(now) {
-            log::error!(target: "rondo::ledger", "the store of records is away, they wait on disk: {error}");
+            log::error!(target: "rondo::ledger", "the store of records is away, they wait for it: {error}");
         }
         self.is_open = false;
         // Whoever seemed dead by silence alone is judged anew.
         self.lease_from = None;
         self.dead.retain(|dead| dead.claim.is_some());
         let queued = |job: &mut Job| matches!(job.from, From::Queue);
-        match self.job.take_if(queued) {
-            Some(job) => self.line.give_back(job.rest()),
-            None => self.line.give_back(&[]),
-        }
+        let job = self.job.take_if(queued);
+        self.give_back(job.as_ref().map_or(&[], Job::rest), now);
         let half = self.backoff / 2;
         let jitter = rand::rng().random_range(Duration::ZERO..=half);
         self.retry_at = Some(now + half + jitter);
         self.backoff = self.backoff.saturating_mul(2).min(BACKOFF_MAX);
+    }
+
+    fn give_back(&mut self, rest: &[Piece], now: Instant) {
+        let is_on_disk = self.line.give_back(rest);
+        self.give_back_at = (!is_on_disk).then(|| now + GIVE_BACK_PAUSE);
     }
 
     fn beat(&mut self, now: Instant) -> Result<(), StoreError> {

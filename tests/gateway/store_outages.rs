@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rondo::ledger::store::{LEASE, Piece};
-use rondo::store::Counts;
+use rondo::ledger::{Book, Outbox};
 use rondo::store::spool::{Spool, SpoolError, Sync};
+use rondo::store::{Boots, Counts, Habits, Recording, Setup, Step};
 
 use crate::store_sqlite::Dir;
 use crate::store_writer::{Bench, Double, MIB, names, other, usage};
+use crate::world::{Does, World};
 
 const STRANGER: &str = "00000000000000aa";
 
@@ -251,4 +253,109 @@ fn a_disk_that_takes_nothing_gets_no_files() {
         assert!(spool.is_empty());
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     }
+}
+
+// R-L7: what a full spool cannot take is not encoded again and again.
+#[test]
+fn a_full_spool_is_seen_at_the_first_piece_that_does_not_fit() {
+    let dir = Dir::new();
+    let counts = Arc::new(Counts::default());
+    let mut spool = Spool::new(dir.0.clone(), 1_000, Sync::Later, counts);
+    let pieces: Vec<Piece> = (0..10_000)
+        .map(|number| Piece::Usage(usage(number)))
+        .collect();
+    let mut seen = 0;
+    let put = spool.prepend(pieces.iter().inspect(|_| seen += 1));
+    assert!(matches!(put, Err(SpoolError::Full)));
+    assert!(seen < 100, "{seen}");
+    assert!(spool.is_empty());
+    spool.prepend(&pieces[..5]).unwrap();
+}
+
+// R-L7: a broken disk is offered the records again after a pause.
+#[test]
+fn a_broken_disk_is_asked_again_after_a_pause() {
+    let double = Double::default();
+    let mut bench = Bench::new(double.clone(), false, MIB);
+    bench.settle();
+    double.0.lock().away = true;
+    let spool = bench.dir.0.join("spool");
+    std::fs::write(&spool, "no directory").unwrap();
+    bench.now += Duration::from_secs(10);
+    let _ = bench.step();
+    // Long enough away that the next try is later than the pause.
+    while !matches!(bench.step(), Step::Wait(time) if time > Duration::from_secs(4)) {
+        bench.now += Duration::from_millis(500);
+    }
+    bench.run(names("op", 5));
+    bench.collect();
+    let _ = bench.step();
+    std::fs::remove_file(&spool).unwrap();
+    bench.now += Duration::from_millis(25);
+    let _ = bench.step();
+    assert_eq!(bench.spooled(), 0);
+    bench.now += Duration::from_secs(1);
+    let _ = bench.step();
+    assert_eq!(bench.spooled(), 1);
+    double.0.lock().away = false;
+    bench.wait(Duration::from_secs(20));
+    assert_eq!(double.0.lock().order, names("op", 5));
+}
+
+// R-L7: what neither store nor disk took at the end is lost, and counted.
+#[test]
+fn what_the_end_can_put_nowhere_is_counted() {
+    let double = Double::default();
+    double.0.lock().away = true;
+    let dir = Dir::new();
+    let book = Arc::new(Book::new(Some(Outbox::default())));
+    let boots = Boots::enter(&dir.0).unwrap();
+    let boot_id = Arc::clone(&boots.own().boot_id);
+    let recording = Recording::start(Setup {
+        book: Arc::clone(&book),
+        store: Box::new(double),
+        is_open: false,
+        boots,
+        habits: Habits {
+            keep: LEASE,
+            strict: false,
+        },
+        spool_bytes_max: 0,
+    });
+    let recording = recording.unwrap();
+    World::of(book, &boot_id).run(1, "op", &[Does::Answer]);
+    recording.finish(Duration::from_secs(60));
+    let counts = recording.counts();
+    assert!(counts.lost() >= 2, "{counts:?}");
+    assert_eq!(counts.waiting(), 0);
+}
+
+// R-L7: what did not fit into the spool is younger than what did, and is written after it.
+#[test]
+fn what_did_not_fit_is_written_after_what_did() {
+    let double = Double::default();
+    double.0.lock().away = true;
+    let mut bench = Bench::new(double.clone(), false, 6_000);
+    let mut expected = Vec::new();
+    for round in 0..30 {
+        let names = names(&format!("r{round:02}"), 2);
+        expected.extend(names.clone());
+        bench.run(names);
+        bench.collect();
+        bench.now += Duration::from_millis(25);
+        let _ = bench.step();
+    }
+    assert!(bench.spooled() > 0);
+    assert_eq!((bench.counts().waiting(), bench.counts().lost()), (60, 0));
+    double.0.lock().away = false;
+    bench.now += Duration::from_secs(20);
+    let _ = bench.step();
+    // What comes meanwhile goes behind all of it.
+    bench.run(names("late", 3));
+    bench.collect();
+    expected.extend(names("late", 3));
+    bench.settle();
+    assert_eq!(double.0.lock().order, expected);
+    let counts = bench.counts();
+    assert_eq!((counts.waiting(), counts.spool_bytes()), (0, 0));
 }
