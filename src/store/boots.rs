@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
+use super::spool::segments_in;
 use super::sqlite::make_private_dir;
 use crate::ledger::store::{Boot, BootLock, OtherBoot};
 
@@ -106,6 +107,15 @@ impl Boots {
             .collect();
         ids.sort();
         ids
+    }
+
+    /// Bytes that the spools of other boots hold.
+    pub fn spooled_bytes(&self) -> u64 {
+        let boots = self.spooled();
+        let segments = boots
+            .iter()
+            .filter_map(|boot| segments_in(&self.spool_of(boot)).ok());
+        segments.flatten().map(|(_, bytes)| bytes).sum()
     }
 
     /// Removes what is left of a boot whose rows are all settled.

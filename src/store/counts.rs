@@ -29,6 +29,7 @@ pub struct Counts {
     lost: AtomicU64,
     waiting: AtomicU64,
     spool_bytes: AtomicU64,
+    other_spool_bytes: AtomicU64,
     abandoned: AtomicU64,
     unconfirmed: AtomicU64,
     errors: AtomicU64,
@@ -52,9 +53,11 @@ impl Counts {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Bytes in the spool, those of ended processes included.
+    /// Bytes in the spool, those of other processes of the installation included.
     pub fn spool_bytes(&self) -> u64 {
-        self.spool_bytes.load(Ordering::Relaxed)
+        let others = self.other_spool_bytes.load(Ordering::Relaxed);
+        let own = self.spool_bytes.load(Ordering::Relaxed);
+        own.saturating_add(others)
     }
 
     /// Rows of ended processes that were settled as abandoned.
@@ -96,6 +99,11 @@ impl Counts {
         let _ = self
             .spool_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// What other processes' spools hold now.
+    pub(super) fn others_spool(&self, bytes: u64) {
+        self.other_spool_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn abandon(&self, rows: u64) {

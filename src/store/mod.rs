@@ -31,7 +31,7 @@ use crate::core::time::WallTime;
 use crate::ledger::Book;
 use crate::ledger::store::Store;
 use line::{Hand, Line};
-use spool::{Spool, Sync, segments_in};
+use spool::{Spool, Sync};
 use strict::Bell;
 
 /// Time between two collections. Four of them are the most that a killed process can lack (see `line`): a tenth of a second.
@@ -74,12 +74,7 @@ impl Parts {
     pub fn new(setup: Setup) -> Parts {
         let counts = Arc::new(Counts::default());
         let boots = &setup.boots;
-        for left in boots.spooled() {
-            let segments = segments_in(&boots.spool_of(&left)).unwrap_or_default();
-            segments
-                .iter()
-                .for_each(|(_, bytes)| counts.spool_grew(*bytes));
-        }
+        counts.others_spool(boots.spooled_bytes());
         let sync = if setup.habits.strict {
             Sync::Now
         } else {

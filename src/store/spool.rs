@@ -294,14 +294,19 @@ fn encoded(pieces: &[Piece], room: u64) -> (Vec<u8>, usize) {
     (bytes, count)
 }
 
-/// The segments of a boot that has ended, oldest first, with their sizes.
+/// The segments of another boot, oldest first, with their sizes.
 pub fn segments_in(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let path = entry.path();
         if path.extension().is_some_and(|ending| ending == ENDING) {
-            found.push((path, entry.metadata()?.len()));
+            match entry.metadata() {
+                Ok(data) => found.push((path, data.len())),
+                // Its writer was done with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     found.sort();

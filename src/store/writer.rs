@@ -81,8 +81,8 @@ enum From {
 #[derive(Debug)]
 struct Dead {
     boot: Boot,
-    /// What it spooled and is not written yet, with the sizes.
-    segments: VecDeque<(PathBuf, u64)>,
+    /// What it spooled and is not written yet.
+    segments: VecDeque<PathBuf>,
     reading: Option<(Vec<Piece>, usize)>,
     /// Its lock, if this machine has it. Without it only its silence spoke.
     claim: Option<Claim>,
@@ -374,6 +374,7 @@ impl Writer {
     /// Looks for processes that ended without saying so.
     fn look(&mut self, now: Instant) -> Result<(), StoreError> {
         let silence_speaks = self.lease_from.is_some_and(|from| now >= from);
+        self.measure();
         let own = self.boots.own().clone();
         for boot_id in self.boots.spooled() {
             let instance = Arc::clone(&own.instance);
@@ -387,6 +388,11 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// What others spool counts towards the bound as it is now: they grow, shrink and bury each other.
+    fn measure(&self) {
+        self.line.counts.others_spool(self.boots.spooled_bytes());
     }
 
     fn take_over(&mut self, boot: Boot, is_here: bool) {
@@ -406,7 +412,7 @@ impl Writer {
         );
         self.dead.push_back(Dead {
             boot,
-            segments: segments.into(),
+            segments: segments.into_iter().map(|(path, _)| path).collect(),
             reading: None,
             claim,
         });
@@ -425,13 +431,13 @@ impl Writer {
                 return Ok(false);
             }
             dead.reading = None;
-            if let Some((path, bytes)) = dead.segments.pop_front() {
+            if let Some(path) = dead.segments.pop_front() {
                 let _ = std::fs::remove_file(path);
-                self.line.counts.spool_shrank(bytes);
+                self.measure();
             }
             return Ok(false);
         }
-        if let Some((path, _)) = dead.segments.front() {
+        if let Some(path) = dead.segments.front() {
             let pieces = match std::fs::read(path) {
                 Ok(bytes) => {
                     let read = decode(&bytes);

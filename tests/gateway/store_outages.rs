@@ -359,3 +359,29 @@ fn what_did_not_fit_is_written_after_what_did() {
     let counts = bench.counts();
     assert_eq!((counts.waiting(), counts.spool_bytes()), (0, 0));
 }
+
+// R-L7: what a living process spooled counts as long as it is there, and no longer.
+#[test]
+fn the_spool_of_a_living_process_is_measured_again() {
+    let away = Double::default();
+    let mut old = waiting(&away, 20);
+    let held = old.counts().spool_bytes();
+    assert!(held > 0);
+    let mut new = Bench::in_dir(Dir(old.dir.0.clone()), Double::default(), false, MIB);
+    new.settle();
+    assert_eq!(new.counts().spool_bytes(), held);
+    old.wait(Duration::from_secs(20));
+    assert_eq!(old.spooled(), 0);
+    new.wait(Duration::from_secs(10));
+    assert_eq!(new.counts().spool_bytes(), 0);
+    // And the other way: what it spools later counts as well.
+    away.0.lock().away = true;
+    old.now += Duration::from_secs(10);
+    old.run(names("more", 20));
+    old.collect();
+    let _ = old.step();
+    new.wait(Duration::from_secs(10));
+    assert_eq!(new.counts().spool_bytes(), old.counts().spool_bytes());
+    assert!(new.counts().spool_bytes() > 0);
+    std::mem::forget(new.dir);
+}
