@@ -210,27 +210,38 @@ impl Inner {
 }
 
 fn plan() -> Plan {
-    let target = Target {
+    plan_of(vec![target(None)])
+}
+
+fn target(limits: Option<&Arc<TargetLimits>>) -> Target {
+    Target {
         name: "t".into(),
         provider: 0,
         model: None,
         keys: vec![TargetKey::fresh(None)],
         ownership: Ownership::External,
         retry: None,
-        limits: None,
+        limits: limits.map(Arc::clone),
         health: None,
         priority: 0,
         weight: 1,
         id: 0,
         endpoint: 0,
         load: None,
-    };
+    }
+}
+
+fn plan_of(targets: Vec<Target>) -> Plan {
+    let tries = u32::try_from(targets.len()).unwrap();
     let routing = Routing {
         mode: Mode::PriorityFailover,
-        attempts_max: 1,
-        sends_max: 1,
+        attempts_max: tries,
+        sends_max: tries,
         exhaustion: None,
-        fallback: Fallback::default(),
+        fallback: Fallback {
+            rate_limiting: true,
+            ..Fallback::default()
+        },
         tries_max: None,
         fail_within: None,
         failover_within: None,
@@ -243,7 +254,7 @@ fn plan() -> Plan {
     let route = Route {
         name: "r".into(),
         models: Vec::new(),
-        targets: vec![target],
+        targets,
         routing,
         deadline: Duration::from_secs(1),
         waiters: Arc::new(Waiters::new(1, 1)),
@@ -276,6 +287,32 @@ fn good() -> AttemptReport {
         pushback: None,
         reply: None,
     }
+}
+
+/// An account with room for one attempt at a time.
+fn one_at_a_time() -> Arc<TargetLimits> {
+    Arc::new(TargetLimits::new(LimitRules {
+        requests_per_minute: None,
+        tokens_per_minute: None,
+        concurrent: Some(1),
+    }))
+}
+
+// An operation that goes nowhere takes no place on the way: another one would be refused for nothing.
+#[test]
+fn a_success_takes_no_place_at_the_next_target() {
+    loom::model(|| {
+        let account = one_at_a_time();
+        let mut chance = SmallRng::seed_from_u64(1);
+        let targets = vec![target(None), target(Some(&account))];
+        let mut executor = Executor::new(plan_of(targets));
+        for event in [Event::Admitted, Event::SendBegun] {
+            executor.handle(at(1), event, &mut chance);
+        }
+        let other = thread::spawn(move || account.reserve(0, at(5)).map(drop));
+        executor.handle(at(5), Event::Outcome(good()), &mut chance);
+        assert_eq!(other.join().unwrap(), Ok(()), "refused by an idle target");
+    });
 }
 
 /// Three threads end one operation at the same moment; whoever is last tells the end, and so does everyone else.
