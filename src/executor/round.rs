@@ -63,7 +63,8 @@ impl Executor {
     /// The first candidate of this round that was not tried and has a key that may be used now, with what it needs. Others change what is
     /// known at any moment: who decides by this goes on with this. One that another operation tries first comes after the others.
     pub(super) fn next_free(&self, now: MonoTime) -> Ahead {
-        for manners in [Manners::Yield, Manners::Push] {
+        'turn: for manners in [Manners::Yield, Manners::Push] {
+            let mut probed = false;
             for candidate in (0..self.plan.reach()).filter(|at| !self.is_tried(*at)) {
                 for key in self.plan.keys(candidate).iter().copied() {
                     match self.claim(candidate, key, manners, now) {
@@ -74,7 +75,14 @@ impl Executor {
                                 hold,
                             });
                         }
-                        Err(PassedOver::Limited) if !self.skips_limited() => return Ahead::Limited,
+                        Err(PassedOver::Probed) => probed = true,
+                        Err(PassedOver::Limited) if !self.skips_limited() => {
+                            // The route ends at what is limited, and not before what stands ahead of it.
+                            if probed {
+                                continue 'turn;
+                            }
+                            return Ahead::Limited;
+                        }
                         Err(_) => {}
                     }
                 }

@@ -248,6 +248,25 @@ fn a_probe_keeps_nobody_from_the_only_target() {
     assert_eq!(played.one(1_200, "T1: ok; T2: nd").trace, "1:T2 1:T1 ok");
 }
 
+// Without `rate_limiting` the route ends at a target that is limited, but not before the turn of one that stands ahead of it.
+#[test]
+fn a_probed_target_comes_before_the_limits_of_a_later_one() {
+    let mut spec = Spec {
+        limited: 2,
+        ..route(2).limits(None, None, Some(1))
+    };
+    spec.fallback.rate_limiting = false;
+    let mut played = Played::new(spec);
+    let _ = played.one(0, "T1: 429/1000; T2: ok");
+    let mut slow = Slow(500, "ok");
+    let (_probing, first) = played.sent(1_100, &mut slow);
+    let (_full, second) = played.sent(1_150, &mut slow);
+    assert_eq!((first, second), (0, 1));
+    assert_eq!(played.one(1_200, "T1: ok").trace, "1:T1 ok");
+    let failed = played.one(1_300, "T1: nd");
+    assert_eq!(failed.trace, "1:T1 local_limit(local_limit)");
+}
+
 // A probe is held for a second at most.
 #[test]
 fn a_silent_probe_keeps_others_away_for_a_second() {
