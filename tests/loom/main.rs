@@ -135,7 +135,7 @@ fn a_success_never_ends_a_cooldown_it_has_not_seen() {
     loom::model(|| {
         let cooldown = Arc::new(Cooldown::default());
         cooldown.extend(at(100));
-        let seen = cooldown.seen();
+        let seen = cooldown.seen(at(100));
         let other = {
             let cooldown = Arc::clone(&cooldown);
             thread::spawn(move || cooldown.extend(at(200)))

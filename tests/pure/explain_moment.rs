@@ -147,7 +147,7 @@ fn what_failed_too_often_is_passed_over() {
         within: Duration::from_secs(1),
         cooldown: Duration::from_secs(2),
     };
-    cooldown.strike(cooldown.seen(), &rules, NOW);
+    cooldown.strike(cooldown.seen(NOW), &rules, NOW);
     let json = told(&snapshot);
     let live = &json["candidates"][0]["live"];
     assert_eq!(

@@ -394,7 +394,7 @@ fn affinity_is_repaired_and_never_pins_to_what_cools() {
         within: ms(1),
         cooldown: ms(1),
     };
-    cooldown.strike(cooldown.seen(), &rules, later.now);
+    cooldown.strike(cooldown.seen(later.now), &rules, later.now);
     check(
         &snapshot,
         &later,
