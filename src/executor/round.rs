@@ -261,13 +261,16 @@ impl Executor {
     pub(super) fn known_not_before(&self, candidate: usize, now: MonoTime) -> Option<MonoTime> {
         let keys = self.plan.keys(candidate).iter().copied();
         let instants = keys.filter_map(|key| {
-            let aside = self.key(candidate, key)?.aside.remaining_after(now);
-            match (aside, self.key_not_before(candidate, key, now)) {
-                (Some((AsideReason::Quota, until)), cooling) => {
-                    Some(cooling.map_or(until, |c| c.max(until)))
+            let known = self.key(candidate, key)?;
+            // A rest after failures proves nothing of a request, but is kept all the same.
+            let failing = known.cooldown.failing_after(now);
+            let ahead = self.key_not_before(candidate, key, now).max(failing);
+            match (known.aside.remaining_after(now), ahead) {
+                (Some((AsideReason::Quota, until)), ahead) => {
+                    Some(ahead.map_or(until, |at| at.max(until)))
                 }
                 (Some((AsideReason::Refused, _)), _) => None,
-                (None, Some(cooling)) => Some(cooling),
+                (None, Some(ahead)) => Some(ahead),
                 (None, None) => self.learned(candidate, key).map(|_| now),
             }
         });

@@ -363,6 +363,26 @@ fn a_failing_target_speaks_against_a_second_round() {
     assert_eq!((run.status, run.settled.sends), (Some(503), 0));
 }
 
+// R-S20: what is told is when a candidate may be used, whatever keeps it away until then.
+#[test]
+fn rests_after_failures_count_for_retry_after() {
+    for (script, trace, after) in [
+        (
+            "cool T1 2000; fails T1 9000; cool T2 9500",
+            "skip:T1 skip:T2 throttled(exhausted)",
+            9_000,
+        ),
+        (
+            "fails T1 1000; cool T2 9000",
+            "skip:T1 skip:T2 throttled(exhausted)",
+            1_000,
+        ),
+    ] {
+        let run = check(&failing(route(2)), script, trace);
+        assert_eq!(run.throttle.unwrap().retry_after, ms(after), "{script}");
+    }
+}
+
 // R-S20 R-B1: everything cools: no operation sends, and each is told what remains to the microsecond.
 #[test]
 fn ten_thousand_operations_meet_nothing_but_cooldowns() {
