@@ -138,7 +138,8 @@ impl Executor {
         }
     }
 
-    /// One key that only cools is enough to wait for; a candidate that has come free in this moment cools no less.
+    /// One key that only cools is enough to wait for. For who yields, the turn of a candidate that has come free in this moment comes later;
+    /// at the end of a round, where there is no later, it cools no less than before.
     fn why_passed_over(&self, candidate: usize, manners: Manners, now: MonoTime) -> PassedOver {
         let state = |key| self.key_state(candidate, key, now);
         let mut keys = self.plan.keys(candidate).iter().copied();
@@ -147,12 +148,12 @@ impl Executor {
         if let Some(key) = fit {
             let known = self.key(candidate, key);
             let probed = known.is_some_and(|key| key.cooldown.is_probed(now));
-            return if probed && manners == Manners::Yield {
-                PassedOver::Probed
-            } else if self.local_limit(candidate, now).is_some() {
-                PassedOver::Limited
-            } else {
-                PassedOver::Cooling
+            let yields = manners == Manners::Yield;
+            return match self.local_limit(candidate, now) {
+                _ if probed && yields => PassedOver::Probed,
+                Some(_) => PassedOver::Limited,
+                None if yields => PassedOver::Probed,
+                None => PassedOver::Cooling,
             };
         }
         if keys.any(|key| state(key) == Some(PassedOver::Cooling)) {

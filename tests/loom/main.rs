@@ -20,7 +20,7 @@ use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::time::MonoTime;
 use rondo::executor::Executor;
-use rondo::executor::effect::{Note, OperationSettled};
+use rondo::executor::effect::{FinalAnswer, Next, Note, OperationSettled};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::guard::Guard;
 use rondo::executor::plan::Plan;
@@ -312,6 +312,37 @@ fn a_success_takes_no_place_at_the_next_target() {
         let other = thread::spawn(move || account.reserve(0, at(5)).map(drop));
         executor.handle(at(5), Event::Outcome(good()), &mut chance);
         assert_eq!(other.join().unwrap(), Ok(()), "refused by an idle target");
+    });
+}
+
+// R-S5: a target that comes free while another is taken has rejected nothing.
+#[test]
+fn what_comes_free_meanwhile_counts_as_no_rejection() {
+    loom::model(|| {
+        let account = one_at_a_time();
+        let held = account.reserve(0, at(1)).unwrap();
+        let mut chance = SmallRng::seed_from_u64(1);
+        let targets = vec![target(Some(&account)), target(None)];
+        let mut executor = Executor::new(plan_of(targets));
+        let other = thread::spawn(move || drop(held));
+        let first = executor.handle(at(1), Event::Admitted, &mut chance).next;
+        other.join().unwrap();
+        let Next::Begin(first) = first else {
+            panic!("{first:?}");
+        };
+        executor.handle(at(1), Event::SendBegun, &mut chance);
+        let unreached = AttemptReport {
+            outcome: Outcome::NotDelivered,
+            class: Class::Transport,
+            status: None,
+            ..good()
+        };
+        let event = Event::Outcome(unreached);
+        match executor.handle(at(2), event, &mut chance).next {
+            Next::Begin(second) => assert_ne!(first.target, second.target),
+            Next::Answer(FinalAnswer::LocalLimit(_)) => assert_eq!(first.target, 1),
+            next => panic!("{next:?}"),
+        }
     });
 }
 
