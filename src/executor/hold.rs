@@ -56,7 +56,7 @@ pub(super) enum PassedOver {
     Unhealthy,
     /// What failed before in this operation reaches as far as this.
     Dropped,
-    /// Another operation tries it first; its turn comes after the others.
+    /// Another operation tries it first, or did until this moment; its turn comes after the others.
     Probed,
     /// The target's own limits are used up.
     Limited,

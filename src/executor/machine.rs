@@ -229,7 +229,7 @@ impl Executor {
         notes: &mut Vec<Note>,
     ) -> Next {
         let seen = match self.plan.target(begin.candidate) {
-            Some((_, target)) => target.keys.get(begin.key).map(|key| key.cooldown.seen()),
+            Some((_, target)) => target.keys.get(begin.key).map(|key| key.cooldown.seen(now)),
             None => None,
         };
         let Some(seen) = seen else {

@@ -16,7 +16,7 @@ use crate::core::chance::Chance;
 use crate::core::class::Class;
 use crate::core::decision::{
     Decision, Facts, Round, decide, deserves_next_key, deserves_retry, deserves_same_target,
-    is_charged, is_strike, may_move_on, objection,
+    is_charged, is_of_key_alone, is_strike, may_move_on, objection,
 };
 use crate::core::limits::{KEY_REFUSED_ASIDE, PUSHBACK_DEFAULT};
 use crate::core::outcome::{AttemptReport, Outcome, Scope};
@@ -65,7 +65,7 @@ impl Executor {
                 true => self.next_key(begin.candidate, now),
                 false => None,
             },
-            next: self.next_free(now),
+            next: self.next_target(&report, now),
         };
         let decision = self.decide(&begin, &report, &mut ways, now, notes);
         if decision == Decision::Accept {
@@ -85,6 +85,19 @@ impl Executor {
             self.note_retries_exhausted(&begin, notes);
         }
         self.follow(decision, ways, (begin, &report), now, chance, notes)
+    }
+
+    /// The next free candidate, where the failure and the budgets let the operation move on to it. Asked for only then: a place held in vain
+    /// is one that another operation lacks.
+    fn next_target(&self, report: &AttemptReport, now: MonoTime) -> Ahead {
+        let routing = &self.plan.route.routing;
+        let beside_others = self.pass.pool_moves_on && is_of_key_alone(report);
+        let moves = beside_others || may_move_on(report, &routing.fallback);
+        let has_room = self.sends_left() > 0 && self.pass.attempts < routing.attempts_max;
+        match moves && has_room {
+            true => self.next_free(now),
+            false => Ahead::Nothing,
+        }
     }
 
     /// What another try of the first candidate on its key needs, when one is left (R-K1). It passes every guard (R-K2).

@@ -63,7 +63,8 @@ impl Executor {
     /// The first candidate of this round that was not tried and has a key that may be used now, with what it needs. Others change what is
     /// known at any moment: who decides by this goes on with this. One that another operation tries first comes after the others.
     pub(super) fn next_free(&self, now: MonoTime) -> Ahead {
-        for manners in [Manners::Yield, Manners::Push] {
+        'turn: for manners in [Manners::Yield, Manners::Push] {
+            let mut probed = false;
             for candidate in (0..self.plan.reach()).filter(|at| !self.is_tried(*at)) {
                 for key in self.plan.keys(candidate).iter().copied() {
                     match self.claim(candidate, key, manners, now) {
@@ -74,7 +75,14 @@ impl Executor {
                                 hold,
                             });
                         }
-                        Err(PassedOver::Limited) if !self.skips_limited() => return Ahead::Limited,
+                        Err(PassedOver::Probed) => probed = true,
+                        Err(PassedOver::Limited) if !self.skips_limited() => {
+                            // The route ends at what is limited, and not before what stands ahead of it.
+                            if probed {
+                                continue 'turn;
+                            }
+                            return Ahead::Limited;
+                        }
                         Err(_) => {}
                     }
                 }
@@ -130,7 +138,8 @@ impl Executor {
         }
     }
 
-    /// One key that only cools is enough to wait for; a candidate that has come free in this moment cools no less.
+    /// One key that only cools is enough to wait for. For who yields, the turn of a candidate that has come free in this moment comes later;
+    /// at the end of a round, where there is no later, it cools no less than before.
     fn why_passed_over(&self, candidate: usize, manners: Manners, now: MonoTime) -> PassedOver {
         let state = |key| self.key_state(candidate, key, now);
         let mut keys = self.plan.keys(candidate).iter().copied();
@@ -139,12 +148,12 @@ impl Executor {
         if let Some(key) = fit {
             let known = self.key(candidate, key);
             let probed = known.is_some_and(|key| key.cooldown.is_probed(now));
-            return if probed && manners == Manners::Yield {
-                PassedOver::Probed
-            } else if self.local_limit(candidate, now).is_some() {
-                PassedOver::Limited
-            } else {
-                PassedOver::Cooling
+            let yields = manners == Manners::Yield;
+            return match self.local_limit(candidate, now) {
+                _ if probed && yields => PassedOver::Probed,
+                Some(_) => PassedOver::Limited,
+                None if yields => PassedOver::Probed,
+                None => PassedOver::Cooling,
             };
         }
         if keys.any(|key| state(key) == Some(PassedOver::Cooling)) {
@@ -253,13 +262,16 @@ impl Executor {
     pub(super) fn known_not_before(&self, candidate: usize, now: MonoTime) -> Option<MonoTime> {
         let keys = self.plan.keys(candidate).iter().copied();
         let instants = keys.filter_map(|key| {
-            let aside = self.key(candidate, key)?.aside.remaining_after(now);
-            match (aside, self.key_not_before(candidate, key, now)) {
-                (Some((AsideReason::Quota, until)), cooling) => {
-                    Some(cooling.map_or(until, |c| c.max(until)))
+            let known = self.key(candidate, key)?;
+            // A rest after failures proves nothing of a request, but is kept all the same.
+            let failing = known.cooldown.failing_after(now);
+            let ahead = self.key_not_before(candidate, key, now).max(failing);
+            match (known.aside.remaining_after(now), ahead) {
+                (Some((AsideReason::Quota, until)), ahead) => {
+                    Some(ahead.map_or(until, |at| at.max(until)))
                 }
                 (Some((AsideReason::Refused, _)), _) => None,
-                (None, Some(cooling)) => Some(cooling),
+                (None, Some(ahead)) => Some(ahead),
                 (None, None) => self.learned(candidate, key).map(|_| now),
             }
         });

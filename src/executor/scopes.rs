@@ -78,14 +78,16 @@ impl Executor {
         })
     }
 
-    /// The client's next request need not begin where this one failed, unless the request was at fault.
+    /// The client's next request need not begin where this one failed, unless the request was at fault. A throttle is remembered as a cooldown,
+    /// which passes while the cache is warm; and what is bound to the provider's state is still there after a failure.
     pub(super) fn unpin(&self, begin: &Begin, report: &AttemptReport) {
         let Some(pin) = &self.plan.pin else { return };
         let of_request = matches!(
             report.class,
             Class::Config | Class::ContextOverflow | Class::ContentPolicy
         );
-        if report.outcome == Outcome::Succeeded || of_request {
+        let passes = matches!(report.outcome, Outcome::Succeeded | Outcome::Rejected(_));
+        if passes || of_request || self.plan.binding.is_some() {
             return;
         }
         if let Some((_, target)) = self.plan.target(begin.candidate)

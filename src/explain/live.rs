@@ -286,7 +286,8 @@ fn next(route: &Route, candidates: &[Candidate], reach: usize) -> (Vec<NextTry>,
     let attempts = usize::try_from(route.routing.attempts_max).unwrap_or(usize::MAX);
     let mut next = Vec::new();
     let mut taken = Vec::new();
-    for pushes in [false, true] {
+    'turn: for pushes in [false, true] {
+        let mut probed = false;
         for (place, candidate) in candidates.iter().take(reach).enumerate() {
             let Some(state) = candidate.now.as_ref().filter(|_| !taken.contains(&place)) else {
                 continue;
@@ -300,10 +301,14 @@ fn next(route: &Route, candidates: &[Candidate], reach: usize) -> (Vec<NextTry>,
                     let (target, key) = (Arc::clone(&candidate.target), key.key.clone());
                     next.push(NextTry { target, key });
                 }
+                (None | Some(LIMITED), None) => probed = true,
                 (Some(LIMITED), Some(_)) if !route.routing.fallback.rate_limiting => {
+                    if probed {
+                        continue 'turn;
+                    }
                     return (next, Some(Arc::clone(&candidate.target)));
                 }
-                (Some(_), _) | (None, None) => {}
+                (Some(_), _) => {}
             }
         }
     }

@@ -21,7 +21,8 @@ pub struct Cooldown {
     probe: AtomicU64,
 }
 
-/// What the cooldown was when an attempt began; ends it only if nobody extended it since.
+/// The rests that were over when an attempt began. Its success ends those, unless somebody extended them since; a rest that was set between
+/// the choice of the key and the attempt is not over, and not the attempt's to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     until: u64,
@@ -59,10 +60,10 @@ impl Cooldown {
     }
 
     /// Taken when an attempt begins.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self, now: MonoTime) -> Seen {
         Seen {
-            until: self.until.load(Ordering::Acquire),
-            failing: self.failing.load(Ordering::Acquire),
+            until: past(&self.until, now),
+            failing: past(&self.failing, now),
         }
     }
 
@@ -150,6 +151,12 @@ impl Cooldown {
 fn ahead(word: &AtomicU64, now: MonoTime) -> Option<MonoTime> {
     let until = MonoTime::from_micros(word.load(Ordering::Acquire));
     (until > now).then_some(until)
+}
+
+/// The instant, unless it lies ahead.
+fn past(word: &AtomicU64, now: MonoTime) -> u64 {
+    let until = word.load(Ordering::Acquire);
+    if until > now.as_micros() { 0 } else { until }
 }
 
 fn end(word: &AtomicU64, seen: u64) {

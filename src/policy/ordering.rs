@@ -381,7 +381,7 @@ pub fn in_full<'r>(
     arrange(&mut entries, &scheduling, hash, route, chance);
     let pin = pin(snapshot, route, facts, &scheduling);
     if let Some(pin) = &pin {
-        prefer(&mut entries, pin, route, facts.now);
+        prefer(&mut entries, pin, route, facts);
     }
     narrow(&mut entries, route, facts, &mut excluded);
     excluded.sort_by_key(|(target, _)| *target);
@@ -441,8 +441,10 @@ fn pin(
     Some(Pin { table, who })
 }
 
-/// Puts the candidate of the last good answer first, on the key of that answer. One that cools or fails is left where it stands.
-fn prefer(entries: &mut [Entry], pin: &Pin, route: &Route, now: MonoTime) {
+/// Puts the candidate of the last good answer first, on the key of that answer. One that cools or fails is left where it stands, but not
+/// by what is bound to the provider's state: the account of that answer has it, and no other one can do (R-F8).
+fn prefer(entries: &mut [Entry], pin: &Pin, route: &Route, facts: &Facts<'_>) {
+    let now = facts.now;
     let Some(last) = pin.table.find(pin.who, now) else {
         return;
     };
@@ -453,9 +455,10 @@ fn prefer(entries: &mut [Entry], pin: &Pin, route: &Route, now: MonoTime) {
         }
         entry.keys.iter().position(|key| {
             target.keys.get(*key).is_some_and(|key| {
-                let cools = key.cooldown.remaining_after(now).is_some()
-                    || key.cooldown.failing_after(now).is_some();
-                key.id == last.key && !cools && key.aside.remaining_after(now).is_none()
+                let rests = key.cooldown.remaining_after(now).is_some()
+                    || key.cooldown.failing_after(now).is_some()
+                    || key.aside.remaining_after(now).is_some();
+                key.id == last.key && (facts.is_bound || !rests)
             })
         })
     };

@@ -20,7 +20,7 @@ use rondo::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::time::MonoTime;
 use rondo::executor::Executor;
-use rondo::executor::effect::{Note, OperationSettled};
+use rondo::executor::effect::{FinalAnswer, Next, Note, OperationSettled};
 use rondo::executor::event::{Event, StreamEnd};
 use rondo::executor::guard::Guard;
 use rondo::executor::plan::Plan;
@@ -135,7 +135,7 @@ fn a_success_never_ends_a_cooldown_it_has_not_seen() {
     loom::model(|| {
         let cooldown = Arc::new(Cooldown::default());
         cooldown.extend(at(100));
-        let seen = cooldown.seen();
+        let seen = cooldown.seen(at(100));
         let other = {
             let cooldown = Arc::clone(&cooldown);
             thread::spawn(move || cooldown.extend(at(200)))
@@ -210,27 +210,38 @@ impl Inner {
 }
 
 fn plan() -> Plan {
-    let target = Target {
+    plan_of(vec![target(None)])
+}
+
+fn target(limits: Option<&Arc<TargetLimits>>) -> Target {
+    Target {
         name: "t".into(),
         provider: 0,
         model: None,
         keys: vec![TargetKey::fresh(None)],
         ownership: Ownership::External,
         retry: None,
-        limits: None,
+        limits: limits.map(Arc::clone),
         health: None,
         priority: 0,
         weight: 1,
         id: 0,
         endpoint: 0,
         load: None,
-    };
+    }
+}
+
+fn plan_of(targets: Vec<Target>) -> Plan {
+    let tries = u32::try_from(targets.len()).unwrap();
     let routing = Routing {
         mode: Mode::PriorityFailover,
-        attempts_max: 1,
-        sends_max: 1,
+        attempts_max: tries,
+        sends_max: tries,
         exhaustion: None,
-        fallback: Fallback::default(),
+        fallback: Fallback {
+            rate_limiting: true,
+            ..Fallback::default()
+        },
         tries_max: None,
         fail_within: None,
         failover_within: None,
@@ -243,7 +254,7 @@ fn plan() -> Plan {
     let route = Route {
         name: "r".into(),
         models: Vec::new(),
-        targets: vec![target],
+        targets,
         routing,
         deadline: Duration::from_secs(1),
         waiters: Arc::new(Waiters::new(1, 1)),
@@ -276,6 +287,63 @@ fn good() -> AttemptReport {
         pushback: None,
         reply: None,
     }
+}
+
+/// An account with room for one attempt at a time.
+fn one_at_a_time() -> Arc<TargetLimits> {
+    Arc::new(TargetLimits::new(LimitRules {
+        requests_per_minute: None,
+        tokens_per_minute: None,
+        concurrent: Some(1),
+    }))
+}
+
+// An operation that goes nowhere takes no place on the way: another one would be refused for nothing.
+#[test]
+fn a_success_takes_no_place_at_the_next_target() {
+    loom::model(|| {
+        let account = one_at_a_time();
+        let mut chance = SmallRng::seed_from_u64(1);
+        let targets = vec![target(None), target(Some(&account))];
+        let mut executor = Executor::new(plan_of(targets));
+        for event in [Event::Admitted, Event::SendBegun] {
+            executor.handle(at(1), event, &mut chance);
+        }
+        let other = thread::spawn(move || account.reserve(0, at(5)).map(drop));
+        executor.handle(at(5), Event::Outcome(good()), &mut chance);
+        assert_eq!(other.join().unwrap(), Ok(()), "refused by an idle target");
+    });
+}
+
+// R-S5: a target that comes free while another is taken has rejected nothing.
+#[test]
+fn what_comes_free_meanwhile_counts_as_no_rejection() {
+    loom::model(|| {
+        let account = one_at_a_time();
+        let held = account.reserve(0, at(1)).unwrap();
+        let mut chance = SmallRng::seed_from_u64(1);
+        let targets = vec![target(Some(&account)), target(None)];
+        let mut executor = Executor::new(plan_of(targets));
+        let other = thread::spawn(move || drop(held));
+        let first = executor.handle(at(1), Event::Admitted, &mut chance).next;
+        other.join().unwrap();
+        let Next::Begin(first) = first else {
+            panic!("{first:?}");
+        };
+        executor.handle(at(1), Event::SendBegun, &mut chance);
+        let unreached = AttemptReport {
+            outcome: Outcome::NotDelivered,
+            class: Class::Transport,
+            status: None,
+            ..good()
+        };
+        let event = Event::Outcome(unreached);
+        match executor.handle(at(2), event, &mut chance).next {
+            Next::Begin(second) => assert_ne!(first.target, second.target),
+            Next::Answer(FinalAnswer::LocalLimit(_)) => assert_eq!(first.target, 1),
+            next => panic!("{next:?}"),
+        }
+    });
 }
 
 /// Three threads end one operation at the same moment; whoever is last tells the end, and so does everyone else.

@@ -72,10 +72,10 @@ fn a_cooldown_is_only_extended_and_ended_by_a_success_that_saw_it() {
     cooldown.extend(at(50));
     assert_eq!(cooldown.remaining_after(at(99)), Some(at(100)));
     assert_eq!(cooldown.remaining_after(at(100)), None);
-    let seen = cooldown.seen();
+    let seen = cooldown.seen(at(100));
     cooldown.extend(at(200));
     cooldown.end(seen);
     assert_eq!(cooldown.remaining_after(at(0)), Some(at(200)));
-    cooldown.end(cooldown.seen());
+    cooldown.end(cooldown.seen(at(200)));
     assert_eq!(cooldown.remaining_after(at(0)), None);
 }

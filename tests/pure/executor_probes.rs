@@ -28,7 +28,7 @@ const RULES: FailureRules = FailureRules {
 };
 
 fn trip(cooldown: &Cooldown, now: MonoTime) {
-    (0..3).for_each(|_| cooldown.strike(cooldown.seen(), &RULES, now));
+    (0..3).for_each(|_| cooldown.strike(cooldown.seen(now), &RULES, now));
 }
 
 // C21: one tries first; C24, C25: whatever comes of it, the next one can.
@@ -48,7 +48,7 @@ fn one_probe_at_a_time() {
     drop(again);
     assert!(cooldown.take_probe(at(1_103)).is_none());
     drop(third);
-    cooldown.end(cooldown.seen());
+    cooldown.end(cooldown.seen(at(2_000)));
     assert!(!cooldown.is_half_open(at(2_000)));
 }
 
@@ -57,11 +57,11 @@ fn one_probe_at_a_time() {
 fn failures_in_a_row_trip_once() {
     let cooldown = Cooldown::default();
     for _ in 0..2 {
-        cooldown.strike(cooldown.seen(), &RULES, at(1_000));
+        cooldown.strike(cooldown.seen(at(1_000)), &RULES, at(1_000));
     }
     assert_eq!(cooldown.failing_after(at(1_000)), None);
     // Too late for the row.
-    cooldown.strike(cooldown.seen(), &RULES, at(2_500));
+    cooldown.strike(cooldown.seen(at(2_500)), &RULES, at(2_500));
     assert_eq!(cooldown.failing_after(at(2_500)), None);
     trip(&cooldown, at(3_000));
     let until = Some(at(8_000));
@@ -78,7 +78,7 @@ fn failures_in_a_row_trip_once() {
         "nothing is certified"
     );
     // The first failure after the rest is enough.
-    cooldown.strike(cooldown.seen(), &RULES, at(9_000));
+    cooldown.strike(cooldown.seen(at(9_000)), &RULES, at(9_000));
     assert_eq!(cooldown.failing_after(at(9_000)), Some(at(14_000)));
 }
 
@@ -86,24 +86,40 @@ fn failures_in_a_row_trip_once() {
 #[test]
 fn late_ends_from_before_the_trip_are_ignored() {
     let cooldown = Cooldown::default();
-    let early = cooldown.seen();
+    let early = cooldown.seen(at(500));
     trip(&cooldown, at(1_000));
     cooldown.end(early);
     assert!(cooldown.failing_after(at(1_000)).is_some());
     cooldown.strike(early, &RULES, at(7_000));
     assert_eq!(cooldown.failing_after(at(7_000)), None);
     assert!(cooldown.is_half_open(at(7_000)));
-    cooldown.end(cooldown.seen());
+    cooldown.end(cooldown.seen(at(7_000)));
     assert!(!cooldown.is_half_open(at(7_000)));
+}
+
+// C26: what was set between the choice of the key and the attempt is not seen to be over, whoever set it.
+#[test]
+fn a_success_does_not_end_a_rest_that_lies_ahead() {
+    let cooldown = Cooldown::default();
+    cooldown.extend(at(30_000));
+    cooldown.end(cooldown.seen(at(10)));
+    assert_eq!(cooldown.remaining_after(at(20)), Some(at(30_000)));
+    cooldown.end(cooldown.seen(at(30_000)));
+    assert!(!cooldown.is_half_open(at(30_000)));
+    trip(&cooldown, at(31_000));
+    cooldown.end(cooldown.seen(at(31_000)));
+    assert_eq!(cooldown.failing_after(at(31_000)), Some(at(36_000)));
+    cooldown.end(cooldown.seen(at(36_000)));
+    assert!(!cooldown.is_half_open(at(36_000)));
 }
 
 #[test]
 fn a_success_clears_the_row() {
     let cooldown = Cooldown::default();
     for _ in 0..5 {
-        cooldown.strike(cooldown.seen(), &RULES, at(1_000));
-        cooldown.strike(cooldown.seen(), &RULES, at(1_000));
-        cooldown.end(cooldown.seen());
+        cooldown.strike(cooldown.seen(at(1_000)), &RULES, at(1_000));
+        cooldown.strike(cooldown.seen(at(1_000)), &RULES, at(1_000));
+        cooldown.end(cooldown.seen(at(1_000)));
     }
     assert_eq!(cooldown.failing_after(at(1_000)), None);
 }
@@ -248,6 +264,25 @@ fn a_probe_keeps_nobody_from_the_only_target() {
     assert_eq!(played.one(1_200, "T1: ok; T2: nd").trace, "1:T2 1:T1 ok");
 }
 
+// Without `rate_limiting` the route ends at a target that is limited, but not before the turn of one that stands ahead of it.
+#[test]
+fn a_probed_target_comes_before_the_limits_of_a_later_one() {
+    let mut spec = Spec {
+        limited: 2,
+        ..route(2).limits(None, None, Some(1))
+    };
+    spec.fallback.rate_limiting = false;
+    let mut played = Played::new(spec);
+    let _ = played.one(0, "T1: 429/1000; T2: ok");
+    let mut slow = Slow(500, "ok");
+    let (_probing, first) = played.sent(1_100, &mut slow);
+    let (_full, second) = played.sent(1_150, &mut slow);
+    assert_eq!((first, second), (0, 1));
+    assert_eq!(played.one(1_200, "T1: ok").trace, "1:T1 ok");
+    let failed = played.one(1_300, "T1: nd");
+    assert_eq!(failed.trace, "1:T1 local_limit(local_limit)");
+}
+
 // A probe is held for a second at most.
 #[test]
 fn a_silent_probe_keeps_others_away_for_a_second() {
@@ -326,6 +361,26 @@ fn a_failing_target_speaks_against_a_second_round() {
         "skip:T1 skip:T2 -not_throttled failing",
     );
     assert_eq!((run.status, run.settled.sends), (Some(503), 0));
+}
+
+// R-S20: what is told is when a candidate may be used, whatever keeps it away until then.
+#[test]
+fn rests_after_failures_count_for_retry_after() {
+    for (script, trace, after) in [
+        (
+            "cool T1 2000; fails T1 9000; cool T2 9500",
+            "skip:T1 skip:T2 throttled(exhausted)",
+            9_000,
+        ),
+        (
+            "fails T1 1000; cool T2 9000",
+            "skip:T1 skip:T2 throttled(exhausted)",
+            1_000,
+        ),
+    ] {
+        let run = check(&failing(route(2)), script, trace);
+        assert_eq!(run.throttle.unwrap().retry_after, ms(after), "{script}");
+    }
 }
 
 // R-S20 R-B1: everything cools: no operation sends, and each is told what remains to the microsecond.

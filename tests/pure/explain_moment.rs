@@ -123,6 +123,22 @@ fn whoever_is_tried_again_by_another_comes_last() {
 }
 
 #[test]
+fn whoever_is_tried_by_another_comes_before_what_limits_end() {
+    let snapshot = snapshot("fallback_strategy: [http_429]");
+    let [one, two] = &snapshot.routes[0].targets[..] else {
+        panic!("two targets");
+    };
+    let cooldown = &one.keys[0].cooldown;
+    cooldown.extend(NOW);
+    let probe = cooldown.take_probe(NOW).unwrap();
+    let slot = two.limits.as_ref().unwrap().reserve(0, NOW).unwrap();
+    let json = told(&snapshot);
+    assert_eq!(next(&json), ["one"]);
+    assert_eq!(json["live"]["limited_at"], "two");
+    drop((probe, slot));
+}
+
+#[test]
 fn what_failed_too_often_is_passed_over() {
     let snapshot = snapshot("");
     let cooldown = &snapshot.routes[0].targets[0].keys[0].cooldown;
@@ -131,7 +147,7 @@ fn what_failed_too_often_is_passed_over() {
         within: Duration::from_secs(1),
         cooldown: Duration::from_secs(2),
     };
-    cooldown.strike(cooldown.seen(), &rules, NOW);
+    cooldown.strike(cooldown.seen(NOW), &rules, NOW);
     let json = told(&snapshot);
     let live = &json["candidates"][0]["live"];
     assert_eq!(

@@ -2,8 +2,14 @@
 
 use std::sync::Arc;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use rondo::core::api::{Api, ApiSet};
 use rondo::core::time::{MonoTime, WallTime};
+use rondo::executor::Executor;
+use rondo::executor::event::Event;
+use rondo::executor::plan::Plan;
+use rondo::policy::cooldown::AsideReason;
 use rondo::policy::ordering::Why;
 use rondo::policy::routing::FailureRules;
 use rondo::policy::snapshot::Snapshot;
@@ -11,6 +17,7 @@ use rondo::policy::snapshot::Snapshot;
 use crate::compiled::compiled;
 use crate::support::ms;
 use crate::support::ordered::{Ask, fully, told};
+use crate::support::reports::named;
 
 /// Three OpenAI-like providers and one of Anthropic, two keys each; `north` and `south` with what is said of their keys and targets.
 fn world(keys: [&str; 4], targets: [&str; 2], routing: &str, rest: &str) -> Arc<Snapshot> {
@@ -394,7 +401,7 @@ fn affinity_is_repaired_and_never_pins_to_what_cools() {
         within: ms(1),
         cooldown: ms(1),
     };
-    cooldown.strike(cooldown.seen(), &rules, later.now);
+    cooldown.strike(cooldown.seen(later.now), &rules, later.now);
     check(
         &snapshot,
         &later,
@@ -426,6 +433,81 @@ fn affinity_is_repaired_and_never_pins_to_what_cools() {
         &later,
         "south:k2,k1 north:k1,k2 -claude/api_format",
     );
+}
+
+// R-F8: the state is at the account of the last good answer, whatever keeps others away from it.
+#[test]
+fn what_is_bound_goes_to_its_account_though_it_cools() {
+    let snapshot = world(NOTHING, ["", ""], WARM, "");
+    let app = Ask::of("m").client("app");
+    let bound = Ask {
+        bound: true,
+        ..app.clone()
+    };
+    served(&snapshot, &app, 1);
+    let key = &snapshot.routes[0].targets[1].keys[0];
+    let until = app.now.after(ms(500));
+    for rests in [true, false] {
+        match rests {
+            true => key.cooldown.extend(until),
+            false => key.aside.extend(AsideReason::Quota, until),
+        }
+        check(
+            &snapshot,
+            &app,
+            "north:k1,k2 south:k1,k2 -claude/api_format",
+        );
+        check(
+            &snapshot,
+            &bound,
+            "south:k1,k2 north:k1,k2 -claude/api_format",
+        );
+        key.cooldown.end(key.cooldown.seen(until));
+    }
+}
+
+// A throttle is remembered as a cooldown, and state stays where it is; any other failure lets the next request go by order.
+#[test]
+fn a_throttle_and_what_is_bound_forget_nothing() {
+    for (failure, bound, stays) in [
+        ("429/100", false, true),
+        ("429/100", true, true),
+        ("500", false, false),
+        ("500", true, true),
+    ] {
+        let snapshot = world(NOTHING, ["", ""], WARM, "");
+        let ask = Ask {
+            bound,
+            ..Ask::of("m").client("app")
+        };
+        served(&snapshot, &ask, 1);
+        let ordered = fully(&snapshot, &ask, 1).ordered;
+        let pin = ordered.pin.clone().unwrap();
+        let plan = Plan {
+            route: Arc::clone(&snapshot.routes[0]),
+            candidates: ordered.candidates,
+            sticky_tries: 1,
+            pin: ordered.pin,
+            binding: bound.then_some("previous_response_id"),
+            caller_retry: false,
+            caller_owns_retries: true,
+            began: ask.now,
+            deadline: ask.now.after(ms(60_000)),
+            tokens: 0,
+            held_bytes: 0,
+        };
+        let mut executor = Executor::new(plan);
+        let mut chance = SmallRng::seed_from_u64(1);
+        for event in [
+            Event::Admitted,
+            Event::SendBegun,
+            Event::Outcome(named(failure)),
+        ] {
+            let _ = executor.handle(ask.now, event, &mut chance);
+        }
+        let remembered = pin.recall(ask.now).is_some();
+        assert_eq!(remembered, stays, "{failure}, bound: {bound}");
+    }
 }
 
 // R-C2

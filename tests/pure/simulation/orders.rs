@@ -92,6 +92,7 @@ impl Told {
             Event::DeadlinePassed if undecided => Told::Bad,
             Event::Outcome(report) => match (report.outcome, report.class) {
                 (Outcome::Succeeded, _) => Told::Good,
+                (Outcome::Rejected(_), _) => Told::Nothing,
                 (_, Class::Config | Class::ContextOverflow | Class::ContentPolicy) => Told::Nothing,
                 _ => Told::Bad,
             },
@@ -128,6 +129,7 @@ impl Orders {
                 let entry = (place.0, place.1, now.after(WARM));
                 self.last.insert(client.to_owned(), entry);
             }
+            Told::Bad if plan.binding.is_some() => {}
             Told::Bad => {
                 let same = |entry: &&(u64, u64, MonoTime)| (entry.0, entry.1) == place;
                 if self.last.get(client).filter(same).is_some() {
@@ -208,9 +210,11 @@ impl Orders {
         let Some(index) = keys.iter().position(|k| k.id == *key) else {
             return false;
         };
-        let cools = keys[index].cooldown.remaining_after(asked.now).is_some()
-            || keys[index].cooldown.failing_after(asked.now).is_some();
-        if cools || keys[index].aside.remaining_after(asked.now).is_some() {
+        let rests = keys[index].cooldown.remaining_after(asked.now).is_some()
+            || keys[index].cooldown.failing_after(asked.now).is_some()
+            || keys[index].aside.remaining_after(asked.now).is_some();
+        // What is bound has its state there, whatever else.
+        if rests && !asked.is_bound {
             return false;
         }
         let first = &candidates[0];

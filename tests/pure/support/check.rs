@@ -239,7 +239,7 @@ pub fn play_plan(
             within: length,
             cooldown: length,
         };
-        cooldown.strike(cooldown.seen(), &rules, start);
+        cooldown.strike(cooldown.seen(start), &rules, start);
         cooling.fail(Arc::as_ptr(cooldown) as usize, start.after(length));
     }
     let mut busy = Vec::new();

@@ -295,7 +295,10 @@ impl Auditor {
         let of = |books: &KeyBooks| {
             let (refused, quota) = cooling.aside(books.aside);
             let own = books.told.max(books.assumed);
-            let cool = own.max(Some(cooling.until(books.cooldown)).filter(|at| *at > self.now));
+            let rest = cooling
+                .until(books.cooldown)
+                .max(cooling.failing(books.cooldown));
+            let cool = own.max(Some(rest).filter(|at| *at > self.now));
             if refused > self.now && refused > quota {
                 return None;
             }

@@ -254,8 +254,19 @@ impl Auditor {
             })
         };
         let next = |yields| (0..self.reach()).find(|c| !tried(*c) && fit(c, yields));
-        let next = next(true).or_else(|| next(false));
-        next.is_some_and(|candidate| self.limited(candidate, cooling).is_some())
+        let limited = |candidate| self.limited(candidate, cooling).is_some();
+        // Those that another tries first have their turn after the others, and before the route ends.
+        next(true).is_none_or(limited) && next(false).is_some_and(limited)
+    }
+
+    /// Whether local limits alone keep the operation from the candidate.
+    fn ends_at(&self, candidate: usize, cooling: &Cooling) -> bool {
+        let fit = |key: &usize| {
+            let probed = cooling.probed(self.cooldown(candidate, *key), self.now);
+            self.unfit(candidate, *key, cooling).is_none() && !probed
+        };
+        let limited = self.limited(candidate, cooling).is_some();
+        limited && self.order[candidate].iter().any(fit)
     }
 
     /// The attempt takes its share of the target's limits, and the right to try first, if that is to be had.
@@ -281,6 +292,9 @@ impl Auditor {
                     && !self.tried(begin.round, *c)
                     && !self.has_skipped(begin.round, *c)
             });
+            // Without the strategy, nobody comes after one that is limited.
+            let skips = self.plan.route.routing.fallback.rate_limiting;
+            let others = others.take_while(|c| skips || !self.ends_at(*c, cooling));
             let mut keys = others.flat_map(|c| self.order[c].iter().map(move |k| (c, *k)));
             let other = keys.find(|(c, k)| self.is_free(*c, *k, cooling));
             require!(
