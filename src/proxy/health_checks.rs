@@ -68,7 +68,7 @@ impl HealthChecks {
         let mut checks = self.checks.lock();
         checks.retain(|check| check.strong_count() > 0);
         let mut known = checks.iter().filter_map(Weak::upgrade);
-        if let Some(known) = known.find(|check| check.is(health, provider)) {
+        if let Some(known) = known.find(|check| check.is(health, provider, auth)) {
             return Some(known);
         }
         let mut template = template.clone();
@@ -93,10 +93,11 @@ impl HealthChecks {
 
 impl HealthCheck {
     /// Whether these checks are what the provider wants: its state is kept while address and rules are the same.
-    fn is(&self, health: &Arc<Health>, provider: &Provider) -> bool {
+    fn is(&self, health: &Arc<Health>, provider: &Provider, auth: AuthScheme) -> bool {
         let secret = |provider: &Provider| provider.keys.first().map(|key| key.secret.clone());
         Arc::ptr_eq(&self.health, health)
             && self.provider.ca == provider.ca
+            && self.auth == auth
             && secret(&self.provider) == secret(provider)
     }
 

@@ -261,6 +261,15 @@ async fn checks_follow_the_configuration() {
             .contains("authorization: bearer sk-first")
     );
     assert!(!heads.contains("sk-second"));
+    // Another adapter wants the credential elsewhere.
+    let with_health = std::fs::read_to_string(&rondo.file).unwrap();
+    let other = with_health.replace("adapter: openai", "adapter: anthropic");
+    std::fs::write(&rondo.file, other).unwrap();
+    let _ = rondo.app.reload().await;
+    let shown = || one.heads.lock().unwrap().join("\n").to_lowercase();
+    rondo
+        .until(|_| shown().contains("x-api-key: sk-first"))
+        .await;
     let off = format!("{}\nledger: {{ store: off }}\n", with(""));
     std::fs::write(&rondo.file, off).unwrap();
     let _ = rondo.app.reload().await;
