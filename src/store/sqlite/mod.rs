@@ -279,21 +279,28 @@ fn write_record<'a, R: AsRef<[Value<'a>]>>(
     Ok(written)
 }
 
+/// What a row of operations begins with: its id, its boot, its number there.
+fn identity<'a>(operation: &[Value<'a>]) -> Option<(&'a str, &'a str, i64)> {
+    match operation {
+        [
+            Value::Text(id),
+            Value::Text(boot_id),
+            Value::Number(sequence),
+            ..,
+        ] => Some((id, boot_id, *sequence)),
+        _ => None,
+    }
+}
+
 /// The name that the operation was given when its first row was written, if it was renamed.
 fn name_before(
     transaction: &Transaction<'_>,
     operation: &[Value<'_>],
 ) -> rusqlite::Result<Option<String>> {
-    let [
-        Value::Text(id),
-        Value::Text(boot_id),
-        Value::Number(sequence),
-        ..,
-    ] = operation
-    else {
+    let Some((id, boot_id, sequence)) = identity(operation) else {
         return Ok(None);
     };
-    let name = renamed(id, boot_id, *sequence);
+    let name = renamed(id, boot_id, sequence);
     let mut found = transaction.prepare_cached(sql::RENAMED)?;
     let is_there = found.query_row(params![name], |row| row.get::<_, bool>(0))?;
     Ok(is_there.then_some(name))
@@ -304,20 +311,14 @@ fn other_name(
     transaction: &Transaction<'_>,
     operation: &[Value<'_>],
 ) -> rusqlite::Result<Option<String>> {
-    let [
-        Value::Text(id),
-        Value::Text(boot_id),
-        Value::Number(sequence),
-        ..,
-    ] = operation
-    else {
+    let Some((id, boot_id, sequence)) = identity(operation) else {
         return Ok(None);
     };
     let mut owner = transaction.prepare_cached(sql::OWNER)?;
     let is_own = owner
         .query_row(params![id, boot_id, sequence], |row| row.get::<_, bool>(0))
         .optional()?;
-    Ok((is_own == Some(false)).then(|| renamed(id, boot_id, *sequence)))
+    Ok((is_own == Some(false)).then(|| renamed(id, boot_id, sequence)))
 }
 
 fn write_usage(
