@@ -13,7 +13,7 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 pub struct SseEvent {
     /// The `event` field; empty when there was none.
     pub name: Vec<u8>,
-    /// The `data` lines, joined by line feeds; or the stray lines.
+    /// The `data` lines, or the stray lines; joined by line feeds.
     pub data: Vec<u8>,
     /// Whether `data` is made of lines that belong to no field.
     pub stray: bool,
@@ -86,10 +86,12 @@ impl SseParser {
     }
 
     fn push_line(&mut self, part: &[u8]) {
+        // The line feed between two stray lines counts: it is a byte of the event.
         let held = self.line.len()
             + self.data.as_ref().map_or(0, Vec::len)
             + self.name.len()
-            + self.stray.len();
+            + self.stray.len()
+            + usize::from(!self.stray.is_empty());
         if held.saturating_add(part.len()) > self.event_max {
             self.overflowed = true;
             return;
@@ -133,8 +135,10 @@ impl SseParser {
             b"event" => self.name = value.to_vec(),
             b"id" | b"retry" => {}
             _ => {
+                if !self.stray.is_empty() {
+                    self.stray.push(b'\n');
+                }
                 self.stray.extend_from_slice(line);
-                self.stray.push(b'\n');
             }
         }
     }

@@ -132,6 +132,22 @@ fn every_fixture_passes_every_entry_point() {
 }
 
 #[test]
+fn lines_of_no_field_keep_to_the_bound_of_an_event() {
+    // R-A3: the bound of the entry point is 256 bytes, line feeds between lines included.
+    for lines in [
+        vec![256],
+        vec![257],
+        vec![128, 127],
+        vec![128, 128],
+        vec![1; 128],
+        vec![1; 129],
+    ] {
+        let body: Vec<String> = lines.iter().map(|length| "x".repeat(*length)).collect();
+        fuzzing::sse(format!("\x07{}\n", body.join("\n")).as_bytes());
+    }
+}
+
+#[test]
 fn every_entry_point_has_a_target() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
