@@ -100,12 +100,11 @@ pub type DataService = Service<HttpProxy<DataPlane, AttemptConnector>>;
 pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
     let mut options = HttpServerOptions::default();
     options.h2c = true;
-    ProxyServiceBuilder::new(conf, DataPlane::new(Arc::clone(&app.gateway)))
+    let connector = AttemptConnector::new(UPSTREAM_POOL);
+    let plane = DataPlane::new(Arc::clone(&app.gateway), connector.clone());
+    ProxyServiceBuilder::new(conf, plane)
         .name("data plane")
-        .custom(
-            AttemptConnector::new(UPSTREAM_POOL),
-            Arc::new(|_, _, _| Box::pin(async { None })),
-        )
+        .custom(connector, Arc::new(|_, _, _| Box::pin(async { None })))
         .server_options(options)
         .build()
 }

@@ -23,6 +23,7 @@ pub mod lifecycle;
 pub mod operation;
 pub mod prepared;
 mod refuse;
+mod relay;
 pub mod resolver;
 mod respond;
 pub mod service;

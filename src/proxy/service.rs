@@ -9,25 +9,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pingora_core::upstreams::peer::HttpPeer;
-use pingora_core::{Error, ErrorSource, ErrorType, Result};
+use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use rand::Rng;
-use tokio::time::Instant;
 
 use super::body;
-use super::ctx::{Operation, RequestCtx, Requester};
+use super::ctx::{RequestCtx, Requester};
 use super::gateway::{Gateway, check_client};
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
+use super::relay::{self, has_left};
 use super::respond::{self, Answer};
 use super::upgrade;
-use super::upstream::{AGAIN, AttemptConnector, AttemptSpec, TUNNEL_CLOSED};
-use crate::core::api::Family;
-use crate::core::class::Class;
-use crate::core::outcome::{AttemptReport, Carrier, Outcome, Scope};
-use crate::core::time::{MonoTime, WallTime};
-use crate::executor::effect::{Begin, FinalAnswer, Next};
+use super::upstream::{AGAIN, AttemptConnector};
+use crate::core::api::{Api, Family};
+use crate::core::time::WallTime;
+use crate::executor::effect::{FinalAnswer, Next};
 use crate::executor::event::{Event, StreamEnd};
 use crate::policy::route::ModelPattern;
 use crate::providers::client_headers::sane_request_id;
@@ -38,15 +36,17 @@ use crate::providers::models_list::models_list;
 /// The proxy application. Cheap to clone; one serves each listener.
 #[derive(Clone)]
 pub struct DataPlane {
-    gateway: Arc<Gateway>,
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) connector: AttemptConnector,
     signpost: Arc<HttpPeer>,
 }
 
 impl DataPlane {
-    /// The application over the shared state.
-    pub fn new(gateway: Arc<Gateway>) -> DataPlane {
+    /// The application over the shared state, and the connections of its attempts.
+    pub fn new(gateway: Arc<Gateway>, connector: AttemptConnector) -> DataPlane {
         DataPlane {
             gateway,
+            connector,
             signpost: Arc::new(AttemptConnector::signpost()),
         }
     }
@@ -69,80 +69,6 @@ impl DataPlane {
                 Err(Refused::unread(GatewayCode::MethodNotAllowed))
             }
             Inbound::NotFound => Err(Refused::unread(GatewayCode::PathNotFound)),
-        }
-    }
-
-    /// Sleeps until the instant, or until something else ends the wait; the executor is told which.
-    async fn wait(&self, session: &mut Session, operation: &Operation, until: MonoTime) -> Next {
-        let event = tokio::select! {
-            biased;
-            event = self.interruption(session, operation) => event,
-            () = self.gateway.around.lifecycle.drain_begun() => Event::ShutdownBegun,
-            () = self.sleep_until(until) => Event::WaitElapsed,
-        };
-        operation.cell.feed(event)
-    }
-
-    /// What ends an operation whatever it is waiting for: the client leaves, or the deadline passes.
-    async fn interruption(&self, session: &mut Session, operation: &Operation) -> Event {
-        tokio::select! {
-            biased;
-            // Nothing is expected of the client now: whatever comes means that it has left or broken the protocol.
-            _ = session.as_downstream_mut().read_body_or_idle(true) => Event::ClientGone,
-            () = self.sleep_until(operation.deadline) => Event::DeadlinePassed,
-        }
-    }
-
-    async fn sleep_until(&self, at: MonoTime) {
-        let at = self.gateway.around.clock.instant(at);
-        tokio::time::sleep_until(Instant::from_std(at)).await;
-    }
-
-    /// Prepares an attempt. Only a name that was never resolved takes time, and nothing waits for it that has ended.
-    async fn prepare(
-        &self,
-        session: &mut Session,
-        operation: &Operation,
-        begin: Begin,
-    ) -> Result<AttemptSpec, Event> {
-        let peer = tokio::select! {
-            biased;
-            peer = self.gateway.peer(operation, begin) => peer,
-            event = self.interruption(session, operation) => return Err(event),
-        };
-        let client = &session.req_header().headers;
-        // A name that does not resolve does so for nobody; a credential that is missing is one provider's matter.
-        let peer = peer.ok_or_else(|| Event::Outcome(unreachable_target(Scope::Endpoint)))?;
-        let prepared = self.gateway.prepare(operation, begin, peer, client);
-        prepared.ok_or_else(|| Event::Outcome(unreachable_target(Scope::Candidate)))
-    }
-
-    /// Follows the executor until there is an attempt to make or the operation is over.
-    async fn next_attempt(
-        &self,
-        session: &mut Session,
-        ctx: &mut RequestCtx,
-    ) -> Result<(), Option<FinalAnswer>> {
-        let Some(operation) = &ctx.operation else {
-            return Err(Some(FinalAnswer::Internal));
-        };
-        let mut next = operation.cell.take_next();
-        loop {
-            next = match next {
-                Some(Next::Begin(begin)) => match self.prepare(session, operation, begin).await {
-                    Ok(spec) => {
-                        ctx.prepared = Some(Arc::new(spec));
-                        return Ok(());
-                    }
-                    Err(event) => Some(operation.cell.feed(event)),
-                },
-                Some(Next::Wait(until)) => Some(self.wait(session, operation, until).await),
-                Some(Next::Answer(answer)) => return Err(Some(answer)),
-                Some(Next::End) => return Err(None),
-                Some(Next::Send | Next::Deliver(_) | Next::Continue) | None => {
-                    return Err(Some(FinalAnswer::Internal));
-                }
-            };
         }
     }
 
@@ -264,7 +190,7 @@ async fn write(session: &mut Session, answer: Answer) -> Result<()> {
 }
 
 /// Writes the final answer of an operation outside a session, and settles it.
-async fn write_final(
+pub(super) async fn write_final(
     session: &mut Session,
     cell: &OperationCell,
     answer: &FinalAnswer,
@@ -288,23 +214,6 @@ fn made_id(now: WallTime) -> String {
     let millis = u128::try_from(now.unix_micros() / 1_000).unwrap_or_default();
     let chance = rand::rng().random::<u128>() >> 48;
     format!("{:032x}", (millis << 80) | chance)
-}
-
-/// The report of a target that could not even be asked: its name does not resolve, or its credential cannot be sent.
-const fn unreachable_target(scope: Scope) -> AttemptReport {
-    AttemptReport {
-        outcome: Outcome::NotDelivered,
-        class: Class::Transport,
-        scope,
-        carrier: Carrier::None,
-        status: None,
-        pushback: None,
-        reply: None,
-    }
-}
-
-fn has_left(error: &Error) -> bool {
-    error.esource() == &ErrorSource::Downstream
 }
 
 #[async_trait]
@@ -344,7 +253,9 @@ impl ProxyHttp for DataPlane {
                 Some(cell) => write_final(session, cell, &answer).await.map(|_| true),
                 None => Ok(true),
             },
-            Ok(_) => Ok(false),
+            // What may become a tunnel goes on in Pingora's loop, which pumps both directions.
+            Ok(_) if who.api.is_some_and(Api::is_socket) => Ok(false),
+            Ok(_) => self.relay(session, ctx).await.map(|()| true),
         }
     }
 
@@ -430,18 +341,7 @@ impl ProxyHttp for DataPlane {
         if let Some(cell) = ctx.cell()
             && !again
         {
-            let _ = cell.feed(
-                match (cell.end_seen(), has_left(&error), cell.has_committed()) {
-                    (true, ..) => Event::StreamEnded(StreamEnd::Complete),
-                    (_, true, _) => Event::ClientGone,
-                    (_, _, false) => Event::Dropped,
-                    _ if error.etype() == &TUNNEL_CLOSED => Event::StreamEnded(StreamEnd::Complete),
-                    _ if error.etype() == &ErrorType::ReadTimedout => {
-                        Event::StreamEnded(StreamEnd::UpstreamTimedOut)
-                    }
-                    _ => Event::StreamEnded(StreamEnd::UpstreamBroke),
-                },
-            );
+            relay::broke(cell, &error);
         }
         error
     }

@@ -80,3 +80,4 @@ mod support;
 mod tidy;
 mod usage;
 mod usage_properties;
+mod wire;

@@ -7,6 +7,7 @@ use rondo::core::suppression::Suppression;
 /// Imports go to the left only. `main` and `cli` stand at the end.
 const LAYERS: &[&str] = &[
     "core",
+    "wire",
     "policy",
     "executor",
     "ledger",

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::{HttpPeer, Peer};
 use tokio::time::timeout;
 
+use super::connection::Connection;
 use super::connector::AttemptConnector;
 use super::read_on::ReadOn;
 use super::session::{AttemptSession, Leftover};
@@ -35,18 +35,18 @@ pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSe
 
 /// Nothing of it may be used again; closing stops a provider that is still generating. On HTTP/2 that is the stream alone, and
 /// Pingora's pool has to learn of its end.
-pub(super) async fn close(connector: &AttemptConnector, mut inner: HttpSession, peer: &HttpPeer) {
+pub(super) async fn close(connector: &AttemptConnector, mut inner: Connection, peer: &HttpPeer) {
     match &mut inner {
-        HttpSession::H2(_) => pool(connector, inner, peer).await,
-        HttpSession::H1(_) | HttpSession::Custom(()) => inner.shutdown().await,
+        Connection::Http2(_) => pool(connector, inner, peer).await,
+        Connection::Http1(inner) => inner.shutdown().await,
     }
 }
 
 /// Reads what is left of a rejected answer, within bounds, so that its connection can serve the next request.
-async fn drain(connector: AttemptConnector, mut inner: HttpSession, peer: HttpPeer) {
+async fn drain(connector: AttemptConnector, mut inner: Connection, peer: HttpPeer) {
     let read = async {
         let mut bytes = 0;
-        while let Ok(Some(part)) = inner.read_response_body().await {
+        while let Ok(Some(part)) = inner.read_body().await {
             bytes += part.len();
             if bytes > DRAIN_BYTES_MAX {
                 break;
@@ -58,31 +58,23 @@ async fn drain(connector: AttemptConnector, mut inner: HttpSession, peer: HttpPe
     pool(&connector, inner, &peer).await;
 }
 
-pub(super) async fn pool(connector: &AttemptConnector, mut inner: HttpSession, peer: &HttpPeer) {
-    match idle_time(&inner, peer) {
-        Some(Duration::ZERO) => inner.shutdown().await,
-        idle => {
-            connector
-                .inner
-                .release_http_session(inner, peer, idle)
-                .await
-        }
+pub(super) async fn pool(connector: &AttemptConnector, mut inner: Connection, peer: &HttpPeer) {
+    let idle = idle_time(&inner, peer);
+    match &mut inner {
+        Connection::Http1(inner) if idle == Some(Duration::ZERO) => inner.shutdown().await,
+        Connection::Http1(_) | Connection::Http2(_) => connector.release(inner, peer, idle).await,
     }
 }
 
 /// How long the connection is kept: as configured, or as its provider says it keeps it, less a margin, so that no request meets a
 /// connection that is just being closed.
-fn idle_time(inner: &HttpSession, peer: &HttpPeer) -> Option<Duration> {
+fn idle_time(inner: &Connection, peer: &HttpPeer) -> Option<Duration> {
     let configured = peer.idle_timeout();
-    let HttpSession::H1(inner) = inner else {
+    let Connection::Http1(inner) = inner else {
         return configured;
     };
-    let hint = inner.get_header("keep-alive").and_then(|value| {
-        let parameters = value.to_str().ok()?.split(',');
-        let mut pairs = parameters.filter_map(|parameter| parameter.split_once('='));
-        let (_, seconds) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;
-        Some(Duration::from_secs(seconds.trim().parse().ok()?).saturating_sub(HINT_MARGIN))
-    });
+    let hint = inner.keep_alive();
+    let hint = hint.map(|hint| hint.saturating_sub(HINT_MARGIN));
     match (configured, hint) {
         (Some(configured), Some(hint)) => Some(configured.min(hint)),
         (configured, hint) => configured.or(hint),

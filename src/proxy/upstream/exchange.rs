@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::{Error, Result};
 use pingora_http::ResponseHeader;
 use tokio::time::{Instant, timeout_at};
 
+use super::connection::Connection;
 use super::failure::{broken, report, unreached};
 use super::limit::within;
 use super::session::{AGAIN, AttemptSession, Leftover};
@@ -30,21 +30,10 @@ use crate::providers::usage::UsageReader;
 use crate::proxy::respond;
 use crate::proxy::translate::Headers;
 
-/// In the first turn the two forwarders end, or in the second if the task has used up its budget in the first; at its end the client's
-/// side has seen it.
-const FORWARDER_TURNS: usize = 2;
-
 impl AttemptSession {
     /// Asks for the send, makes it, tells the executor what became of it, and obeys.
-    pub(super) async fn exchange(&mut self) -> Result<()> {
+    pub async fn exchange(&mut self) -> Result<()> {
         let spec = self.spec.clone().ok_or_else(missing)?;
-        // Lets Pingora's two message forwarders end first, and the client's side see that they have (see `session`). One turn is not
-        // enough: Pingora 0.9.1 joins these futures by a `try_join!` that begins one further at each turn, and after the first turn this
-        // one comes first. An answer that is ready at once, like one of the gateway's own, would be written while the client's side
-        // still goes on, and that takes a quick next request for a breach of the protocol.
-        for _ in 0..FORWARDER_TURNS {
-            tokio::task::yield_now().await;
-        }
         if let Some(strict) = &spec.cell.around.strict {
             // Pingora drops this future when the client leaves. A drain does not cut the wait short: it is no sleep, and what was read may
             // have its first send. Whatever comes of it, the executor is asked afterwards and sees deadline and drain as they are then.
@@ -105,7 +94,8 @@ impl AttemptSession {
 
     /// The connection becomes a tunnel.
     fn switch(&mut self, spec: &AttemptSpec) -> Result<()> {
-        let (Some(HttpSession::H1(inner)), Some(total_ends)) = (self.inner.take(), self.total_ends)
+        let (Some(Connection::Http1(inner)), Some(total_ends)) =
+            (self.inner.take(), self.total_ends)
         else {
             return Err(missing());
         };
@@ -113,7 +103,7 @@ impl AttemptSession {
             idle: spec.provider.provider.timeouts.idle,
             total_ends,
         };
-        let (tunnel, early) = Tunnel::open(inner, &self.slot, &spec.cell, limits);
+        let (tunnel, early) = Tunnel::open(*inner, &self.slot, &spec.cell, limits);
         self.held.extend(early);
         self.tunnel = Some(tunnel);
         Ok(())
@@ -149,12 +139,12 @@ impl AttemptSession {
         self.total_ends = begun.checked_add(timeouts.total);
 
         // Boxed: its state (name, socket, TLS) is large, and would be a part of this future while the answer is waited for.
-        let connect = Box::pin(self.connector.inner.get_http_session(&spec.peer));
+        let connect = Box::pin(self.connector.connect(&spec.peer));
         let connect_ends = deadline.min(begun + timeouts.connect);
         let reached = Reached::NothingSent;
         let inner = match within(&spec.cell, connect_ends, reached, connect).await {
             Err(_) => return Err(reached.timed_out()),
-            Ok(connected) => connected.map_err(|error| unreached(&error))?.0,
+            Ok(connected) => connected.map_err(|error| unreached(&error))?,
         };
         let timers = Timers {
             deadline,
@@ -168,7 +158,7 @@ impl AttemptSession {
         self.note_length(&head.header);
         spec.cell
             .upstream_header(upstream_request_id(&Headers(&head.header.headers)));
-        let header = self.upstream.insert(head.header).clone();
+        let header = head.header;
         let headers = Headers(&header.headers);
         let seen = ResponseHead {
             status: header.status.as_u16(),
@@ -179,28 +169,15 @@ impl AttemptSession {
         if self.ended {
             spec.cell.answer_ended();
         }
-        if spec.is_handshake() && !is_refusal(&header) {
-            return self.switched(&header);
-        }
-        if header.status.is_success() {
+        let report = if spec.is_handshake() && !is_refusal(&header) {
+            switched(&header)
+        } else if header.status.is_success() {
             self.look_into(spec, &header, deadline).await
         } else {
             Ok(self.read_error(spec, &header, deadline).await)
-        }
-    }
-
-    /// The report of a handshake that was not refused: accepted, or answered by something that speaks no WebSocket.
-    fn switched(&self, header: &ResponseHeader) -> Result<AttemptReport, AttemptReport> {
-        let headers = Headers(&header.headers);
-        let head = ResponseHead {
-            status: header.status.as_u16(),
-            headers: &headers,
         };
-        if handshake::is_accepted(&head) {
-            Ok(good(header))
-        } else {
-            Err(report(Outcome::Ambiguous, Class::Malformed))
-        }
+        self.upstream = Some(header);
+        report
     }
 
     /// Reads an error answer within its bounds and classifies it (R-A2).
@@ -338,6 +315,20 @@ fn follow(watch: &mut StreamWatch, rest: Rest) -> Peek {
         Progress::Failed(verdict) => Peek::Error(verdict),
     };
     peek::settle(found, rest)
+}
+
+/// The report of a handshake that was not refused: accepted, or answered by something that speaks no WebSocket.
+fn switched(header: &ResponseHeader) -> Result<AttemptReport, AttemptReport> {
+    let headers = Headers(&header.headers);
+    let head = ResponseHead {
+        status: header.status.as_u16(),
+        headers: &headers,
+    };
+    if handshake::is_accepted(&head) {
+        Ok(good(header))
+    } else {
+        Err(report(Outcome::Ambiguous, Class::Malformed))
+    }
 }
 
 fn is_refusal(header: &ResponseHeader) -> bool {

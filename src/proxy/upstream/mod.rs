@@ -4,10 +4,12 @@
 //! Why not Pingora's own upstream sessions: its hooks see headers only, it replays at most 64 KiB, and it closes an HTTP/1.1 connection with every
 //! discarded answer. These traits are `doc(hidden)` in Pingora; the version is pinned, and `tests/gateway` guards each trap.
 
+mod connection;
 mod connector;
 mod drain;
 mod exchange;
 mod failure;
+mod http1;
 mod limit;
 mod read_on;
 mod session;
@@ -16,6 +18,6 @@ mod tunnel;
 mod write;
 
 pub use connector::AttemptConnector;
-pub use session::AGAIN;
+pub use session::{AGAIN, AttemptSession};
 pub use spec::AttemptSpec;
 pub use tunnel::TUNNEL_CLOSED;

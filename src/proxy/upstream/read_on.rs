@@ -6,16 +6,15 @@
 use std::sync::Arc;
 
 use pingora_core::Result;
-use pingora_core::protocols::http::HttpTask;
-use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::ResponseHeader;
 use tokio::time::timeout;
 
+use super::connection::Connection;
 use super::connector::AttemptConnector;
 use super::drain::{close, pool};
 use super::session::AttemptSession;
-use super::write::Written;
+use super::write::{Written, header_of};
 use crate::core::limits::{READ_ON_BYTES_MAX, READ_ON_TIME_MAX};
 use crate::policy::routing::OnDisconnect;
 use crate::providers::answer::{RequestTraits, ResponseHead};
@@ -28,7 +27,7 @@ use crate::proxy::translate::Headers;
 pub(super) struct ReadOn {
     cell: Arc<OperationCell>,
     traits: RequestTraits,
-    inner: HttpSession,
+    inner: Connection,
     peer: HttpPeer,
     /// Whether the head of the answer was read.
     has_head: bool,
@@ -97,7 +96,7 @@ impl ReadOn {
             self.cell.answer_begun(usage);
         }
         let mut bytes = 0_usize;
-        while let Some(part) = self.inner.read_response_body().await? {
+        while let Some(part) = self.inner.read_body().await? {
             self.cell.answer_read(&part);
             bytes = bytes.saturating_add(part.len());
             if bytes > READ_ON_BYTES_MAX {
@@ -128,22 +127,13 @@ fn may_tell(session: &AttemptSession) -> bool {
 }
 
 /// The final head of the answer.
-async fn read_head(inner: &mut HttpSession) -> Result<ResponseHeader> {
+async fn read_head(inner: &mut Connection) -> Result<ResponseHeader> {
     match inner {
-        HttpSession::H1(session) => loop {
-            if let HttpTask::Header(header, _) = session.read_response_task().await?
-                && !header.status.is_informational()
-            {
-                return Ok(*header);
-            }
-        },
-        HttpSession::H2(session) => {
-            session.read_response_header().await?;
-            session
-                .response_header()
-                .cloned()
-                .ok_or_else(super::spec::missing)
+        Connection::Http1(connection) => connection.read_head(false).await.map(header_of),
+        Connection::Http2(stream) => {
+            stream.read_response_header().await?;
+            let header = stream.response_header().cloned();
+            header.ok_or_else(super::spec::missing)
         }
-        HttpSession::Custom(()) => Err(super::spec::missing()),
     }
 }

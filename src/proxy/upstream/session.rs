@@ -1,7 +1,8 @@
 //! The upstream session that Pingora drives. It holds what was read before commitment and reads through afterwards.
 //!
-//! Traps of Pingora 0.9.1 that shape it: asking an HTTP/1.1 session whether its response is done before it has a head panics; the custom message
-//! reader and writer must exist although nothing uses them; both must have ended before a response may end, or a complete one is called cut.
+//! Our own loop drives it ([`crate::proxy::relay`]), and Pingora's where a tunnel may come of it. Traps of Pingora 0.9.1 that shape the latter:
+//! the custom message reader and writer must exist although nothing uses them; both must have ended before a response may end, or a complete
+//! one is called cut.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderMap, StatusCode, header};
-use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::protocols::http::custom::client::Session as CustomSession;
 use pingora_core::protocols::http::custom::{BodyWrite, CustomMessageWrite};
 use pingora_core::protocols::l4::socket::SocketAddr;
@@ -22,7 +22,9 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
+use super::connection::Connection;
 use super::connector::AttemptConnector;
+use super::drain;
 use super::limit::within;
 use super::spec::{AttemptSpec, missing};
 use super::tunnel::{Slot, Tunnel, TunnelWriter};
@@ -37,11 +39,15 @@ pub const AGAIN: ErrorType = ErrorType::Custom("another attempt follows");
 /// that takes bytes needs far less.
 const LAST_EVENT_TIME: Duration = Duration::from_millis(50);
 
+/// In the first turn the two forwarders end, or in the second if the task has used up its budget in the first; at its end the client's
+/// side has seen it.
+const FORWARDER_TURNS: usize = 2;
+
 /// An upstream session for one attempt.
 pub struct AttemptSession {
     pub(super) connector: AttemptConnector,
     pub(super) spec: Option<Arc<AttemptSpec>>,
-    pub(super) inner: Option<HttpSession>,
+    pub(super) inner: Option<Connection>,
     /// The upstream's own head, until it is delivered or discarded.
     pub(super) upstream: Option<ResponseHeader>,
     /// The head that the client gets.
@@ -105,16 +111,43 @@ impl AttemptSession {
         }
     }
 
+    /// The session of an attempt that our own loop makes.
+    pub fn begin(connector: AttemptConnector, spec: Arc<AttemptSpec>) -> AttemptSession {
+        let mut session = AttemptSession::new(connector);
+        session.spec = Some(spec);
+        session
+    }
+
+    /// Gives the connection back, or closes it.
+    pub async fn release(self) {
+        let connector = self.connector.clone();
+        drain::release(&connector, self).await;
+    }
+
+    /// The header for the client, once the exchange is over.
+    pub fn take_header(&mut self) -> Result<ResponseHeader> {
+        self.delivered.take().ok_or_else(missing)
+    }
+
+    /// A part of the body that was read before the exchange was over.
+    pub fn take_held(&mut self) -> Option<Bytes> {
+        self.held.pop_front()
+    }
+
+    /// Whether nothing is left to be read: no body, no trailers.
+    pub fn is_read(&self) -> bool {
+        self.ended && self.held.is_empty() && !self.has_trailers()
+    }
+
     /// The connection, if one was opened, and what may be done with it.
-    pub(super) fn into_leftover(self) -> Option<(HttpSession, HttpPeer, Leftover)> {
-        let mut inner = self.inner?;
+    pub(super) fn into_leftover(self) -> Option<(Connection, HttpPeer, Leftover)> {
+        let inner = self.inner?;
         let peer = self.spec?.peer.clone();
-        let is_h1 = matches!(inner, HttpSession::H1(_));
+        let is_h1 = matches!(inner, Connection::Http1(_));
         let leftover = match (self.written, self.leftover) {
-            // Asking for the end of an answer without a head panics.
             (None, _) => Leftover::Broken,
             (Some(Written::Part), _) if is_h1 => Leftover::Broken,
-            (Some(_), _) if inner.response_done() => Leftover::Finished,
+            (Some(_), _) if inner.has_ended() => Leftover::Finished,
             (Some(_), Leftover::Discarded) => Leftover::Discarded,
             // Reading on to the end of the stream spares the provider a reset.
             (Some(_), Leftover::Finished) if self.end_owed => Leftover::Discarded,
@@ -129,7 +162,7 @@ impl AttemptSession {
         let (Some(inner), Some(spec)) = (self.inner.as_mut(), &self.spec) else {
             return Ok(None);
         };
-        let read = within(&spec.cell, due, Reached::Sent, inner.read_response_body()).await;
+        let read = within(&spec.cell, due, Reached::Sent, inner.read_body()).await;
         self.have_read(read)
     }
 
@@ -139,7 +172,7 @@ impl AttemptSession {
         let Some(inner) = self.inner.as_mut() else {
             return Ok(None);
         };
-        let read = timeout_at(due, inner.read_response_body()).await;
+        let read = timeout_at(due, inner.read_body()).await;
         self.have_read(read)
     }
 
@@ -161,11 +194,10 @@ impl AttemptSession {
         if let (Some(bytes), Some(spec)) = (&read, &self.spec) {
             spec.cell.answer_read(bytes);
         }
-        let is_done = |inner: &mut HttpSession| inner.response_done();
         let bytes = read.as_ref().map_or(0, Bytes::len);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.lacking = self.lacking.map(|lacking| lacking.saturating_sub(bytes));
-        if read.is_none() || self.inner.as_mut().is_some_and(is_done) {
+        if read.is_none() || self.inner.as_ref().is_some_and(Connection::has_ended) {
             // h2 0.4 breaks such a stream itself, but says that it ended well if trailers came.
             if self.lacking.is_some_and(|lacking| lacking > 0) {
                 self.is_over = true;
@@ -190,7 +222,7 @@ impl AttemptSession {
             head.status,
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
         );
-        if bodiless || !matches!(self.inner, Some(HttpSession::H2(_))) {
+        if bodiless || !matches!(self.inner, Some(Connection::Http2(_))) {
             return;
         }
         let mut lengths = head.headers.get_all(header::CONTENT_LENGTH).iter();
@@ -211,17 +243,17 @@ impl AttemptSession {
             return;
         };
         // Not waited for: an await here could be dropped together with the part that was just read.
-        let next = tokio::task::unconstrained(inner.read_response_body()).now_or_never();
-        let is_at_end = matches!(next, Some(Ok(None))) || inner.response_done();
+        let next = tokio::task::unconstrained(inner.read_body()).now_or_never();
+        let is_at_end = matches!(next, Some(Ok(None))) || inner.has_ended();
         self.end_owed = !is_at_end;
         self.ended = true;
     }
 
     /// Whether trailers have come that nobody has read.
     fn has_trailers(&self) -> bool {
-        let is_open = |inner: &HttpSession| match inner {
-            HttpSession::H2(inner) => !inner.response_finished(),
-            HttpSession::H1(_) | HttpSession::Custom(()) => false,
+        let is_open = |inner: &Connection| match inner {
+            Connection::Http2(inner) => !inner.response_finished(),
+            Connection::Http1(_) => false,
         };
         self.leftover == Leftover::Finished
             && self.ended
@@ -250,6 +282,46 @@ impl AttemptSession {
         bytes.extend_from_slice(&event);
         Some(bytes.into())
     }
+
+    /// The next part of the body; `None` at its end. A stream that breaks ends with an error event first, where one can be told.
+    pub async fn next_part(&mut self) -> Result<Option<Bytes>> {
+        if let Some(held) = self.held.pop_front() {
+            return Ok(Some(held));
+        }
+        if let Some(tunnel) = self.tunnel.as_mut() {
+            return tunnel.read().await.map(Some);
+        }
+        if let Some(error) = self.broken.take() {
+            // A reset makes HTTP/2 forget what it has not sent yet, and the error event is the last of it.
+            tokio::time::sleep(LAST_EVENT_TIME).await;
+            return Err(error);
+        }
+        if self.ended {
+            return Ok(None);
+        }
+        match self.read_through().await {
+            Ok(read) => Ok(read),
+            Err(error) => match self.in_band_error() {
+                Some(event) => {
+                    self.broken = Some(error);
+                    Ok(Some(event))
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    /// What follows the body on HTTP/2.
+    pub async fn take_trailers(&mut self) -> Result<Option<HeaderMap>> {
+        match self.inner.as_mut() {
+            Some(Connection::Http2(inner))
+                if self.leftover == Leftover::Finished && !self.end_owed =>
+            {
+                inner.read_trailers().await
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 #[async_trait]
@@ -277,34 +349,18 @@ impl CustomSession for AttemptSession {
         if self.delivered.is_some() {
             return Ok(());
         }
+        // Lets Pingora's two message forwarders end first, and the client's side see that they have. One turn is not enough: Pingora 0.9.1
+        // joins these futures by a `try_join!` that begins one further at each turn, and after the first turn this one comes first. An
+        // answer that is ready at once, like one of the gateway's own, would be written while the client's side still goes on, and that
+        // takes a quick next request for a breach of the protocol.
+        for _ in 0..FORWARDER_TURNS {
+            tokio::task::yield_now().await;
+        }
         self.exchange().await
     }
 
     async fn read_response_body(&mut self) -> Result<Option<Bytes>> {
-        if let Some(held) = self.held.pop_front() {
-            return Ok(Some(held));
-        }
-        if let Some(tunnel) = self.tunnel.as_mut() {
-            return tunnel.read().await.map(Some);
-        }
-        if let Some(error) = self.broken.take() {
-            // A reset makes HTTP/2 forget what it has not sent yet, and the error event is the last of it.
-            tokio::time::sleep(LAST_EVENT_TIME).await;
-            return Err(error);
-        }
-        if self.ended {
-            return Ok(None);
-        }
-        match self.read_through().await {
-            Ok(read) => Ok(read),
-            Err(error) => match self.in_band_error() {
-                Some(event) => {
-                    self.broken = Some(error);
-                    Ok(Some(event))
-                }
-                None => Err(error),
-            },
-        }
+        self.next_part().await
     }
 
     fn response_finished(&self) -> bool {
@@ -312,7 +368,7 @@ impl CustomSession for AttemptSession {
     }
 
     async fn shutdown(&mut self, _code: u32, _ctx: &str) {
-        if let Some(inner) = self.inner.as_mut() {
+        if let Some(Connection::Http1(inner)) = self.inner.as_mut() {
             inner.shutdown().await;
         }
     }
@@ -326,30 +382,23 @@ impl CustomSession for AttemptSession {
     }
 
     fn digest(&self) -> Option<&Digest> {
-        self.inner.as_ref().and_then(|inner| inner.digest())
+        None
     }
 
     fn digest_mut(&mut self) -> Option<&mut Digest> {
-        self.inner.as_mut().and_then(|inner| inner.digest_mut())
+        None
     }
 
     fn server_addr(&self) -> Option<&SocketAddr> {
-        self.inner.as_ref().and_then(|inner| inner.server_addr())
+        None
     }
 
     fn client_addr(&self) -> Option<&SocketAddr> {
-        self.inner.as_ref().and_then(|inner| inner.client_addr())
+        None
     }
 
     async fn read_trailers(&mut self) -> Result<Option<HeaderMap>> {
-        match self.inner.as_mut() {
-            Some(HttpSession::H2(inner))
-                if self.leftover == Leftover::Finished && !self.end_owed =>
-            {
-                inner.read_trailers().await
-            }
-            _ => Ok(None),
-        }
+        self.take_trailers().await
     }
 
     fn fd(&self) -> UniqueIDType {
@@ -364,7 +413,7 @@ impl CustomSession for AttemptSession {
             return Ok(!self.has_trailers());
         }
         match self.inner.as_mut() {
-            Some(HttpSession::H2(inner)) => inner.check_response_end_or_error(),
+            Some(Connection::Http2(inner)) => inner.check_response_end_or_error(),
             _ => Ok(false),
         }
     }

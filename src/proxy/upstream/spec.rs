@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{HOST, HeaderName, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use http::header::{HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 use parking_lot::Mutex;
 use pingora_core::upstreams::peer::HttpPeer;
@@ -13,6 +13,7 @@ use pingora_http::RequestHeader;
 use crate::core::time::MonoTime;
 use crate::providers::answer::RequestTraits;
 use crate::providers::outbound::Segments;
+use crate::wire::request::write_head;
 
 use super::super::operation::OperationCell;
 use super::super::prepared::PreparedProvider;
@@ -37,46 +38,50 @@ pub struct AttemptSpec {
     pub deadline: MonoTime,
 }
 
-/// The protocol that a connection turned out to speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// HTTP/1.1
-    H1,
-    /// HTTP/2
-    H2,
-}
-
 impl AttemptSpec {
-    /// The request header for this attempt. Built from scratch, since the custom path of Pingora 0.9.1 sanitises nothing.
-    pub fn request_header(&self, wire: Wire) -> Result<Box<RequestHeader>> {
-        let base = &self.provider.provider.base;
-        let size = Some(self.headers.len() + 2);
-        let method = if self.is_handshake() {
-            Method::GET
-        } else {
-            Method::POST
-        };
-        let mut header = RequestHeader::build_no_case(method, self.path.as_bytes(), size)?;
-        match wire {
-            Wire::H1 => {
-                header.append_header(HOST, &*base.authority)?;
-            }
-            Wire::H2 => {
-                let scheme = if self.peer.is_tls() { "https" } else { "http" };
-                let uri = Uri::builder()
-                    .scheme(scheme)
-                    .authority(&*base.authority)
-                    .path_and_query(self.path.as_str())
-                    .build()
-                    .or_err(ErrorType::InternalError, "building the request target")?;
-                header.set_uri(uri);
-                header.set_version(Version::HTTP_2);
-            }
-        }
+    /// The head of the request on HTTP/1.1.
+    pub fn head(&self, out: &mut BytesMut) -> Result<()> {
+        let authority = &self.provider.provider.base.authority;
+        let written = write_head(
+            out,
+            self.method().as_str(),
+            &self.path,
+            authority,
+            &self.headers,
+        );
+        written.ok_or_else(|| {
+            Error::explain(
+                ErrorType::InvalidHTTPHeader,
+                "a target that no line can hold",
+            )
+        })
+    }
+
+    /// The header of the request on HTTP/2.
+    pub fn header(&self) -> Result<Box<RequestHeader>> {
+        let size = Some(self.headers.len());
+        let path = self.path.as_bytes();
+        let mut header = RequestHeader::build_no_case(self.method(), path, size)?;
+        let scheme = if self.peer.is_tls() { "https" } else { "http" };
+        let uri = Uri::builder()
+            .scheme(scheme)
+            .authority(&*self.provider.provider.base.authority)
+            .path_and_query(self.path.as_str())
+            .build()
+            .or_err(ErrorType::InternalError, "building the request target")?;
+        header.set_uri(uri);
+        header.set_version(Version::HTTP_2);
         for (name, value) in &self.headers {
             header.append_header(name.clone(), value.clone())?;
         }
         Ok(Box::new(header))
+    }
+
+    fn method(&self) -> Method {
+        match self.is_handshake() {
+            true => Method::GET,
+            false => Method::POST,
+        }
     }
 
     /// Whether it asks for a change of protocols.

@@ -10,16 +10,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures::FutureExt;
 use parking_lot::Mutex;
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::custom::BodyWrite;
-use pingora_core::protocols::http::v1::client::HttpSession as Http1;
 use pingora_core::{Error, ErrorType, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::http1::Http1;
 use crate::proxy::operation::OperationCell;
 
 /// The error of a tunnel that one of its ends has closed: its proper end.
@@ -79,17 +78,16 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Splits an upgraded session. The bytes are those that came with the head.
+    /// Splits an upgraded connection. The bytes are those that came with the head.
     pub(super) fn open(
-        mut session: Http1,
+        connection: Http1,
         slot: &Slot,
         cell: &Arc<OperationCell>,
         limits: Limits,
     ) -> (Tunnel, Option<Bytes>) {
-        // Reading is safe to stop; an end or an error is met again by the next read.
-        let early = tokio::task::unconstrained(session.read_body_bytes()).now_or_never();
-        let early = early.and_then(Result::ok).flatten();
-        let (half, writer) = tokio::io::split(session.into_inner());
+        let (stream, early) = connection.into_parts();
+        let early = Some(early).filter(|early| !early.is_empty());
+        let (half, writer) = tokio::io::split(stream);
         let shared = Arc::new(Shared {
             active: Mutex::new(Instant::now()),
             end: Mutex::new(None),

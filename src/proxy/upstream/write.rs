@@ -2,25 +2,31 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use futures::FutureExt;
-use pingora_core::protocols::http::HttpTask;
-use pingora_core::protocols::http::client::HttpSession;
-use pingora_core::protocols::http::v1::client::HttpSession as Http1;
 use pingora_core::protocols::http::v2::client::Http2Session as Http2;
 use pingora_core::protocols::http::v2::write_body;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::ResponseHeader;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::connection::Connection;
 use super::failure::broken;
+use super::http1::Http1;
 use super::limit::within;
-use super::spec::{AttemptSpec, Wire};
+use super::spec::AttemptSpec;
 use crate::core::class::Class;
 use crate::core::outcome::AttemptReport;
 use crate::executor::watchdog::Reached;
+use crate::wire;
+use crate::wire::head::Framing;
 
 /// Bytes written at once; between two writes an early answer is looked for.
-const WRITE_BYTES_MAX: usize = 64 << 10;
+const WRITE_BYTES_MAX: usize = 128 << 10;
+/// Parts of a body that are copied behind what is written before them, so that a usual request leaves in one piece.
+const COPY_BYTES_MAX: usize = 16 << 10;
+/// Room for the head of a request and a small body.
+const HEAD_ROOM: usize = 2 << 10;
 /// How long an answer is waited for after a write failed: a provider that refuses early answers and then closes.
 const EARLY_ANSWER_TIME: Duration = Duration::from_millis(200);
 
@@ -67,152 +73,128 @@ impl Timers {
 /// Sends the request and returns the head of the answer, or the report of what broke. `is_sent` tells who drops this while it waits
 /// whether the whole request was written.
 pub(super) async fn send(
-    inner: &mut HttpSession,
+    inner: &mut Connection,
     spec: &AttemptSpec,
     timers: Timers,
     is_sent: &mut bool,
 ) -> Result<Head, AttemptReport> {
     match inner {
-        HttpSession::H1(session) => send_h1(session, spec, timers, is_sent).await,
-        HttpSession::H2(session) => send_h2(session, spec, timers, is_sent).await,
-        HttpSession::Custom(()) => Err(broken(Reached::NothingSent, &super::spec::missing())),
+        Connection::Http1(connection) => send_http1(connection, spec, timers, is_sent).await,
+        Connection::Http2(stream) => send_http2(stream, spec, timers, is_sent).await,
     }
 }
 
-async fn send_h1(
-    session: &mut Http1,
+async fn send_http1(
+    connection: &mut Http1,
     spec: &AttemptSpec,
     timers: Timers,
     is_sent: &mut bool,
 ) -> Result<Head, AttemptReport> {
-    let header = spec.request_header(Wire::H1);
-    let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
-    let (cell, pause_ends) = (&*spec.cell, timers.pause_ends());
-    let write = session.write_request_header(header);
-    match within(cell, pause_ends, Reached::Sent, write).await {
-        Err(_) => return Err(Reached::Sent.timed_out()),
-        // The first write failed: a stale pooled connection. Nothing can have arrived.
-        Ok(Err(error)) => return Err(broken(Reached::NothingSent, &error)),
-        Ok(Ok(_)) => {}
-    }
-    if let Some((early, written)) = write_body_h1(session, spec, timers).await? {
-        let head = head_of(early, written, spec).and_then(|head| head.ok_or_else(unexpected_task));
-        return head.map_err(|error| broken(Reached::Sent, &error));
+    if let Some(early) = write_http1(connection, spec, timers).await? {
+        return Ok(early);
     }
     *is_sent = true;
-    let due = timers.head_due();
-    loop {
-        let read = session.read_response_task();
-        let task = match within(cell, due, Reached::Sent, read).await {
-            Err(_) => return Err(Reached::Sent.timed_out()),
-            Ok(task) => task.map_err(|error| broken(Reached::Sent, &error))?,
-        };
-        let head = head_of(task, Written::Whole, spec);
-        if let Some(head) = head.map_err(|error| broken(Reached::Sent, &error))? {
-            return Ok(head);
-        }
+    let read = connection.read_head(spec.is_handshake());
+    match within(&spec.cell, timers.head_due(), Reached::Sent, read).await {
+        Err(_) => Err(Reached::Sent.timed_out()),
+        Ok(Err(error)) => Err(broken(Reached::Sent, &error)),
+        Ok(Ok(head)) => Ok(whole(head, Written::Whole)),
     }
 }
 
-/// Writes the body. `Some` is the head of an answer that came before the end. An error ends the upload; a good answer may depend on the
+/// Writes the request. `Some` is the head of an answer that came before the end. An error ends the upload; a good answer may depend on the
 /// rest of the request, so that is still written.
-async fn write_body_h1(
-    session: &mut Http1,
+async fn write_http1(
+    connection: &mut Http1,
     spec: &AttemptSpec,
     timers: Timers,
-) -> Result<Option<(HttpTask, Written)>, AttemptReport> {
-    let mut early = None;
-    let mut written = 0_usize;
-    for mut part in spec.take_parts() {
-        while !part.is_empty() {
-            // Not before the first write: hardly anyone answers a bare header, and the look costs a system call.
-            if written > 0 && early.is_none() {
-                early = early_head(session)?;
+) -> Result<Option<Head>, AttemptReport> {
+    let mut small = BytesMut::with_capacity(HEAD_ROOM);
+    let head = spec.head(&mut small);
+    head.map_err(|error| broken(Reached::NothingSent, &error))?;
+    let mut parts = spec.take_parts().peekable();
+    let mut early: Option<wire::head::Head> = None;
+    let mut is_first = true;
+    loop {
+        while let Some(part) = parts.next_if(|part| small.len() + part.len() <= COPY_BYTES_MAX) {
+            small.extend_from_slice(&part);
+        }
+        let mut large = parts.next().unwrap_or_default();
+        loop {
+            // Not before the first write: hardly anyone answers a bare header.
+            if !is_first && early.is_none() {
+                early = early_head(connection, spec)?;
             }
-            if let Some(head) = early.take_if(|head| !is_good(head)) {
-                return Ok(Some((head, Written::Part)));
+            if let Some(head) = early.take_if(|head| !head.status.is_success()) {
+                return Ok(Some(whole(head, Written::Part)));
             }
-            let piece = part.split_to(part.len().min(WRITE_BYTES_MAX));
-            let (due, write) = (timers.pause_ends(), session.write_body(&piece));
-            let wrote = within(&spec.cell, due, Reached::Sent, write).await;
+            let piece = large.split_to(large.len().min(WRITE_BYTES_MAX));
+            let is_last = large.is_empty() && parts.peek().is_none();
+            let write = connection.write(&small, &piece, is_last);
+            let wrote = within(&spec.cell, timers.pause_ends(), Reached::Sent, write).await;
             let failed = match wrote {
-                Ok(Ok(_)) => None,
-                Ok(Err(error)) => Some(broken(Reached::Sent, &error)),
+                Ok(Ok(())) => None,
+                // The system took nothing: a stale pooled connection.
+                Ok(Err(failed)) if failed.nothing => {
+                    return Err(broken(Reached::NothingSent, &failed.error));
+                }
+                Ok(Err(failed)) => Some(broken(Reached::Sent, &failed.error)),
                 Err(_) => Some(Reached::Sent.timed_out()),
             };
             if let Some(failed) = failed {
                 let head = match early {
                     Some(head) => Some(head),
-                    None => late_head(session).await,
+                    None => late_head(connection, spec).await,
                 };
-                return head.map(|head| Some((head, Written::Part))).ok_or(failed);
+                let head = head.map(|head| whole(head, Written::Part));
+                return head.map(Some).ok_or(failed);
             }
-            written += piece.len();
+            is_first = false;
+            small.clear();
+            if is_last {
+                return Ok(early.map(|head| whole(head, Written::Whole)));
+            }
+            if large.is_empty() {
+                break;
+            }
         }
     }
-    let finished = session.finish_body().await;
-    finished.map_err(|error| broken(Reached::Sent, &error))?;
-    Ok(early.map(|head| (head, Written::Whole)))
 }
 
-fn is_good(task: &HttpTask) -> bool {
-    matches!(task, HttpTask::Header(header, _) if header.status.is_success())
-}
-
-/// A final head that is there already. Reading is safe to stop: what was read stays in the session.
-fn early_head(session: &mut Http1) -> Result<Option<HttpTask>, AttemptReport> {
-    loop {
-        let read = tokio::task::unconstrained(session.read_response_task()).now_or_never();
-        match read {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(broken(Reached::Sent, &error)),
-            Some(Ok(HttpTask::Header(header, _))) if is_interim(&header) => {}
-            Some(Ok(task)) => return Ok(Some(task)),
-        }
-    }
+/// A final head that is there already. Reading is safe to stop: what was read stays with the connection.
+fn early_head(
+    connection: &mut Http1,
+    spec: &AttemptSpec,
+) -> Result<Option<wire::head::Head>, AttemptReport> {
+    let read = connection.read_head(spec.is_handshake());
+    let read = tokio::task::unconstrained(read).now_or_never();
+    read.transpose()
+        .map_err(|error| broken(Reached::Sent, &error))
 }
 
 /// A final head that comes soon after a failed write.
-async fn late_head(session: &mut Http1) -> Option<HttpTask> {
-    let due = Instant::now() + EARLY_ANSWER_TIME;
-    loop {
-        match timeout_at(due, session.read_response_task())
-            .await
-            .ok()?
-            .ok()?
-        {
-            HttpTask::Header(header, _) if is_interim(&header) => {}
-            task @ HttpTask::Header(..) => return Some(task),
-            _ => return None,
-        }
+async fn late_head(connection: &mut Http1, spec: &AttemptSpec) -> Option<wire::head::Head> {
+    let read = connection.read_head(spec.is_handshake());
+    timeout(EARLY_ANSWER_TIME, read).await.ok()?.ok()
+}
+
+fn whole(head: wire::head::Head, written: Written) -> Head {
+    Head {
+        ended: head.framing == Framing::Empty,
+        header: header_of(head),
+        written,
     }
 }
 
-/// The head in a task; `None` for an interim one (1xx), which is not passed on.
-fn head_of(task: HttpTask, written: Written, spec: &AttemptSpec) -> Result<Option<Head>> {
-    match task {
-        HttpTask::Header(header, ended) if spec.is_handshake() && header.status == 101 => {
-            Ok(Some(Head {
-                header: *header,
-                ended,
-                written,
-            }))
-        }
-        HttpTask::Header(header, _) if is_interim(&header) => Ok(None),
-        HttpTask::Header(header, ended) => Ok(Some(Head {
-            header: *header,
-            ended,
-            written,
-        })),
-        _ => Err(unexpected_task()),
-    }
+/// A head as Pingora has it, without copying its headers.
+pub(super) fn header_of(head: wire::head::Head) -> ResponseHeader {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = head.status;
+    parts.headers = head.headers;
+    ResponseHeader::from(parts)
 }
 
-fn is_interim(header: &ResponseHeader) -> bool {
-    header.status.is_informational()
-}
-
-fn unexpected_task() -> Box<Error> {
+fn no_head() -> Box<Error> {
     Error::explain(ErrorType::InvalidHTTPHeader, "a body before its head")
 }
 
@@ -221,13 +203,13 @@ fn watch(spec: &AttemptSpec, due: Instant) {
     spec.cell.watch(Some((due.into_std(), Reached::Sent)));
 }
 
-async fn send_h2(
+async fn send_http2(
     session: &mut Http2,
     spec: &AttemptSpec,
     timers: Timers,
     is_sent: &mut bool,
 ) -> Result<Head, AttemptReport> {
-    let header = spec.request_header(Wire::H2);
+    let header = spec.header();
     let header = header.map_err(|error| broken(Reached::NothingSent, &error))?;
     let mut parts = spec.take_parts().peekable();
     let empty = parts.peek().is_none();
@@ -283,7 +265,7 @@ async fn send_h2(
         }
     }
     let header = session.response_header().cloned();
-    let header = header.ok_or_else(|| broken(Reached::Sent, &unexpected_task()))?;
+    let header = header.ok_or_else(|| broken(Reached::Sent, &no_head()))?;
     if !written && header.status.is_success() {
         // A good answer may depend on the rest of the request.
         written = matches!(timeout_at(timers.deadline, write).await, Ok(Ok(())));

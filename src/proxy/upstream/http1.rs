@@ -1,0 +1,222 @@
+//! One HTTP/1.1 connection to an upstream, for one exchange at a time.
+//!
+//! Not here: the rules of the protocol ([`crate::wire`]) and time, which the caller keeps. Invariants: waiting for an answer may be given up
+//! at any point and taken up again; a connection is handed on only after a whole request and a whole answer with nothing behind it.
+
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::StatusCode;
+use pingora_core::protocols::Stream;
+use pingora_core::{Error, ErrorType, Result};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::wire::Malformed;
+use crate::wire::body::{BodyReader, Step};
+use crate::wire::head::{self, Head};
+
+/// Room for the first read: the head and the whole of a usual answer.
+const READ_BYTES: usize = 4 << 10;
+/// Most that is read at once.
+const READ_BYTES_MAX: usize = 64 << 10;
+/// Time for the last message of a connection.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// The buffer of Pingora's streams for writing.
+const STREAM_BUFFER: usize = 1460;
+/// Interim answers (1xx) that are skipped before the answer. Nobody sends more than one or two.
+const INTERIM_MAX: usize = 32;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Http1 {
+    stream: Stream,
+    /// What was read and not yet given out.
+    bytes: BytesMut,
+    /// Room for the next read.
+    room: usize,
+    /// The body of the answer, once its head has come.
+    body: Option<BodyReader>,
+    keeps: bool,
+    /// How long the server says that it keeps the connection.
+    keep_alive: Option<Duration>,
+    /// Whether a piece of the request was written.
+    has_written: bool,
+    /// Whether the whole request was written.
+    is_sent: bool,
+    interim: usize,
+}
+
+/// A write that failed.
+#[derive(Debug)]
+pub struct NotWritten {
+    /// Whether the system took none of it: then nothing can have arrived.
+    pub nothing: bool,
+    /// Why.
+    pub error: Box<Error>,
+}
+
+impl Http1 {
+    /// A connection over a stream that carries no exchange.
+    pub fn new(stream: Stream) -> Http1 {
+        Http1 {
+            stream,
+            bytes: BytesMut::new(),
+            room: READ_BYTES,
+            body: None,
+            keeps: false,
+            has_written: false,
+            is_sent: false,
+            keep_alive: None,
+            interim: 0,
+        }
+    }
+
+    /// Writes a piece of the request, and what follows it, in as few system calls as it takes. The last piece says so.
+    pub async fn write(
+        &mut self,
+        first: &[u8],
+        second: &[u8],
+        last: bool,
+    ) -> Result<(), NotWritten> {
+        let mut written = 0_usize;
+        let mut pieces = Buf::chain(first, second);
+        // What is small waits in the stream's own buffer until the flush, which is then the first that the system sees of it.
+        let waits = first.len() + second.len() <= STREAM_BUFFER;
+        while pieces.has_remaining() {
+            match self.write_some(&mut pieces).await {
+                Ok(0) => {
+                    let error =
+                        Error::explain(ErrorType::WriteError, "the connection takes no more");
+                    return Err(self.not_written(written == 0, error));
+                }
+                Ok(bytes) => written += bytes,
+                Err(cause) => {
+                    let error = Error::because(ErrorType::WriteError, "writing a request", cause);
+                    return Err(self.not_written(written == 0, error));
+                }
+            }
+        }
+        if let Err(cause) = self.stream.flush().await {
+            let error = Error::because(ErrorType::WriteError, "writing a request", cause);
+            return Err(self.not_written(waits, error));
+        }
+        self.has_written = true;
+        self.is_sent |= last;
+        Ok(())
+    }
+
+    /// The head of the final answer. Interim ones (1xx) are skipped; 101 is final where a switch of protocols was asked for.
+    pub async fn read_head(&mut self, switches: bool) -> Result<Head> {
+        loop {
+            if let Some(head) = head::take(&mut self.bytes).map_err(malformed)? {
+                let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS && switches;
+                if head.status.is_informational() && !is_switch {
+                    self.interim += 1;
+                    if self.interim > INTERIM_MAX {
+                        return Err(malformed(Malformed("interim answers without end")));
+                    }
+                    continue;
+                }
+                self.keep_alive = head::keep_alive_timeout(&head.headers);
+                self.body = Some(BodyReader::new(head.framing));
+                self.keeps = head.keeps;
+                return Ok(head);
+            }
+            if self.fill().await? == 0 {
+                return Err(closed("before the head of the answer was whole"));
+            }
+        }
+    }
+
+    /// The next part of the body; `None` at its end.
+    pub async fn read_body(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            let Some(body) = self.body.as_mut() else {
+                return Ok(None);
+            };
+            match body.take(&mut self.bytes).map_err(malformed)? {
+                Step::Part(part) => return Ok(Some(part)),
+                Step::Ended => return Ok(None),
+                Step::NeedMore => {}
+            }
+            if self.fill().await? == 0 {
+                let body = self.body.as_mut().map_or(Ok(()), BodyReader::close);
+                body.map_err(|Malformed(why)| closed(why))?;
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether the answer has been read to its end.
+    pub fn has_ended(&self) -> bool {
+        self.body.as_ref().is_some_and(BodyReader::has_ended)
+    }
+
+    /// The stream, if another exchange may follow.
+    pub fn into_reusable(self) -> Option<Stream> {
+        let is_clean = self.is_sent && self.keeps && self.has_ended() && self.bytes.is_empty();
+        is_clean.then_some(self.stream)
+    }
+
+    /// How long the server says that it keeps the connection when it is idle.
+    pub fn keep_alive(&self) -> Option<Duration> {
+        self.keep_alive
+    }
+
+    /// The stream and what was read of it beyond the head.
+    pub fn into_parts(self) -> (Stream, Bytes) {
+        (self.stream, self.bytes.freeze())
+    }
+
+    /// Closes it: over TLS with a last message, for which there is little time when the peer reads nothing.
+    pub async fn shutdown(&mut self) {
+        let _ = timeout(CLOSE_TIME, AsyncWriteExt::shutdown(&mut self.stream)).await;
+    }
+
+    fn not_written(&self, nothing: bool, error: Box<Error>) -> NotWritten {
+        NotWritten {
+            nothing: nothing && !self.has_written,
+            error: error.into_up(),
+        }
+    }
+
+    async fn fill(&mut self) -> Result<usize> {
+        self.bytes.reserve(self.room);
+        let room = self.bytes.capacity() - self.bytes.len();
+        let read = self.stream.read_buf(&mut self.bytes).await;
+        let read = read.map_err(|cause| {
+            Error::because(ErrorType::ReadError, "reading an answer", cause).into_up()
+        })?;
+        if read == room {
+            self.room = (2 * self.room).min(READ_BYTES_MAX);
+        }
+        Ok(read)
+    }
+
+    async fn write_some(&mut self, pieces: &mut impl Buf) -> std::io::Result<usize> {
+        let stream = &mut self.stream;
+        std::future::poll_fn(|context: &mut Context<'_>| {
+            let mut slices = [IoSlice::new(&[]); 2];
+            let count = pieces.chunks_vectored(&mut slices);
+            let slices = slices.get(..count).unwrap_or_default();
+            let written = Pin::new(&mut *stream).poll_write_vectored(context, slices);
+            if let Poll::Ready(Ok(bytes)) = written {
+                pieces.advance(bytes);
+            }
+            written
+        })
+        .await
+    }
+}
+
+fn malformed(error: Malformed) -> Box<Error> {
+    Error::explain(ErrorType::InvalidHTTPHeader, error.0).into_up()
+}
+
+fn closed(when: &'static str) -> Box<Error> {
+    Error::explain(ErrorType::ConnectionClosed, when).into_up()
+}
