@@ -22,6 +22,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use cli::{Cli, Command};
 
+/// How it is set up stands in `.cargo/config.toml`: memory that was freed goes back to the system soon.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// The exit status for a configuration that cannot be used.
 const BAD_CONFIG: u8 = 2;
 

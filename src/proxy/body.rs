@@ -14,6 +14,8 @@ use crate::policy::buffered::{BufferedBytes, Reservation};
 /// Reserved for a body of unknown length before it is read, and added each time that much more has come.
 const RESERVE_STEP: u64 = 256 << 10;
 
+/// Bytes that are gathered in one piece while the length of a body is not known.
+const BLOCK_BYTES: usize = 1 << 20;
 /// How many of the longest pauses a whole upload may take: ten minutes by default, for a client that drips bytes just in time.
 const UPLOAD_PAUSES_MAX: u32 = 10;
 /// Largest body that is read for the sake of its connection: about what a new one would cost.
@@ -141,11 +143,13 @@ pub async fn linger(session: &mut ServerSession) {
 }
 
 /// The parts of a body as they come, gathered in one piece. With a known length its place is reserved at once; memory that is not reached
-/// is never touched, so a length that lies costs nothing. Without one it grows by doubling, which moves pages and not bytes where it is large.
+/// is never touched, so a length that lies costs nothing. Without one they are gathered in blocks until the last has come: one piece that
+/// grows would be copied again and again, with both copies held.
 struct Parts {
     first: Option<Bytes>,
-    whole: Vec<u8>,
-    expected: usize,
+    blocks: Vec<Vec<u8>>,
+    /// Room of each block.
+    room: usize,
     len: usize,
 }
 
@@ -154,8 +158,8 @@ impl Parts {
         let expected = content_length.and_then(|length| usize::try_from(length).ok());
         Parts {
             first: None,
-            whole: Vec::new(),
-            expected: expected.unwrap_or_default(),
+            blocks: Vec::new(),
+            room: expected.unwrap_or(BLOCK_BYTES),
             len: 0,
         }
     }
@@ -163,18 +167,43 @@ impl Parts {
     fn push(&mut self, part: Bytes) {
         self.len += part.len();
         // Most bodies come in one part: no copy.
-        if self.first.is_none() && self.whole.is_empty() {
+        if self.first.is_none() && self.blocks.is_empty() {
             self.first = Some(part);
             return;
         }
         if let Some(first) = self.first.take() {
-            self.whole.reserve_exact(self.expected);
-            self.whole.extend_from_slice(&first);
+            self.copy(&first);
         }
-        self.whole.extend_from_slice(&part);
+        self.copy(&part);
     }
 
-    fn join(self) -> Bytes {
-        self.first.unwrap_or_else(|| Bytes::from(self.whole))
+    fn copy(&mut self, mut part: &[u8]) {
+        while !part.is_empty() {
+            let room = self.room.max(1);
+            if self.blocks.last().is_none_or(|block| block.len() >= room) {
+                self.blocks.push(Vec::with_capacity(room));
+            }
+            let Some(block) = self.blocks.last_mut() else {
+                return;
+            };
+            let taken = part.len().min(room.saturating_sub(block.len()));
+            let (now, later) = part.split_at_checked(taken).unwrap_or((part, &[]));
+            block.extend_from_slice(now);
+            part = later;
+        }
+    }
+
+    fn join(mut self) -> Bytes {
+        if let Some(first) = self.first {
+            return first;
+        }
+        if self.blocks.len() <= 1 {
+            return Bytes::from(self.blocks.pop().unwrap_or_default());
+        }
+        let mut whole = Vec::with_capacity(self.len);
+        for block in self.blocks.drain(..) {
+            whole.extend_from_slice(&block);
+        }
+        Bytes::from(whole)
     }
 }

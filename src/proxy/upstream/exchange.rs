@@ -85,7 +85,7 @@ impl AttemptSession {
             let route_headers = spec.cell.facts.snapshot.server.route_headers;
             respond::throttled(&mut header, throttle, route_headers)?;
         }
-        self.delivered = Some(header);
+        self.delivers(header);
         if upstream.status == http::StatusCode::SWITCHING_PROTOCOLS {
             self.switch(spec)?;
         }
@@ -113,7 +113,7 @@ impl AttemptSession {
     fn answer(&mut self, spec: &AttemptSpec, answer: &FinalAnswer) -> Result<()> {
         self.discard(spec);
         let answer = respond::final_answer(&spec.cell, answer)?;
-        self.delivered = Some(answer.header);
+        self.delivers(answer.header);
         if !answer.body.is_empty() {
             self.held.push_back(answer.body);
         }

@@ -52,6 +52,8 @@ pub struct AttemptSession {
     pub(super) upstream: Option<ResponseHeader>,
     /// The head that the client gets.
     pub(super) delivered: Option<ResponseHeader>,
+    /// Whether the answer is a stream of events, which can end with one that tells of an error.
+    carries_errors: bool,
     /// Body bytes read before commitment.
     pub(super) held: VecDeque<Bytes>,
     /// Whether the upstream's body has been read to its end.
@@ -96,6 +98,7 @@ impl AttemptSession {
             inner: None,
             upstream: None,
             delivered: None,
+            carries_errors: false,
             held: VecDeque::new(),
             ended: false,
             lacking: None,
@@ -122,6 +125,12 @@ impl AttemptSession {
     pub async fn release(self) {
         let connector = self.connector.clone();
         drain::release(&connector, self).await;
+    }
+
+    /// The head that the client gets.
+    pub(super) fn delivers(&mut self, header: ResponseHeader) {
+        self.carries_errors = carries_errors(&header);
+        self.delivered = Some(header);
     }
 
     /// The header for the client, once the exchange is over.
@@ -263,15 +272,8 @@ impl AttemptSession {
 
     /// The error event that tells the client of a broken stream, if the stream is one that can carry it.
     fn in_band_error(&self) -> Option<Bytes> {
-        let header = self.delivered.as_ref()?;
         let facts = &self.spec.as_ref()?.cell.facts;
-        let is = |name, wanted: &str| {
-            let value = header.headers.get(name).map(|value| value.as_bytes());
-            value.is_some_and(|value| value.starts_with(wanted.as_bytes()))
-        };
-        let framed = header.headers.contains_key(http::header::CONTENT_LENGTH);
-        let encoded = header.headers.contains_key(http::header::CONTENT_ENCODING);
-        if header.status != 200 || framed || encoded || !is("content-type", "text/event-stream") {
+        if !self.carries_errors {
             return None;
         }
         let error = GatewayError::plain(GatewayCode::StreamInterrupted);
@@ -322,6 +324,17 @@ impl AttemptSession {
             _ => Ok(None),
         }
     }
+}
+
+/// Whether an answer is a plain stream of events, of any length.
+fn carries_errors(header: &ResponseHeader) -> bool {
+    let is = |name, wanted: &str| {
+        let value = header.headers.get(name).map(|value| value.as_bytes());
+        value.is_some_and(|value| value.starts_with(wanted.as_bytes()))
+    };
+    let framed = header.headers.contains_key(header::CONTENT_LENGTH);
+    let encoded = header.headers.contains_key(header::CONTENT_ENCODING);
+    header.status == 200 && !framed && !encoded && is("content-type", "text/event-stream")
 }
 
 #[async_trait]
