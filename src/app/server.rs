@@ -34,7 +34,9 @@ const RUNTIME_STOP: Duration = Duration::from_secs(1);
 /// Read buffer of a client's connection: what Pingora has for a head. Bodies are read past it, into Pingora's own 64 KiB. Its default,
 /// 64 KiB more, is touched by the first body and then held as long as the connection, that is, by every attempt that waits.
 const READ_BUFFER: usize = 4 << 10;
-/// The same under TLS, which reads in small pieces: the largest record and the beginning of the next.
+/// Write buffer of a client's connection: head and body of a usual answer leave in one piece.
+const WRITE_BUFFER: usize = 4 << 10;
+/// A read buffer under TLS, which reads in small pieces: the largest record and the beginning of the next.
 const READ_BUFFER_TLS: usize = 20 << 10;
 
 /// How the process was started.
@@ -112,7 +114,7 @@ pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
 /// Adds a listener of the configuration.
 pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeError> {
     let endpoint = ListenerConfig::tcp(&*listen.address);
-    let buffer = L4BufferSettings::default();
+    let buffer = L4BufferSettings::default().write(WRITE_BUFFER);
     let Some(tls) = &listen.tls else {
         service.add_listener(endpoint.l4_buffer(buffer.read(READ_BUFFER)));
         return Ok(());

@@ -136,7 +136,8 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
     // A redirect is an answer that could not be had: where it points to is not the client's to follow.
     let switches = upstream.status == StatusCode::SWITCHING_PROTOCOLS;
     let is_error = !upstream.status.is_success() && !switches;
-    let mut header = ResponseHeader::build(upstream.status, Some(upstream.headers.len() + 6))?;
+    let mut header =
+        ResponseHeader::build_no_case(upstream.status, Some(upstream.headers.len() + 8))?;
     for (name, value) in &upstream.headers {
         let passes = if is_error {
             headers::passes_with_error(name.as_str())

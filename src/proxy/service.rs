@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -223,6 +224,9 @@ impl ProxyHttp for DataPlane {
     fn new_ctx(&self) -> RequestCtx {
         RequestCtx::new(&self.gateway.around)
     }
+
+    /// None: Pingora's own would be asked for each request and never do anything.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut RequestCtx) -> Result<bool> {
         ctx.open();

@@ -5,25 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pingora_core::Result;
 use pingora_core::connectors::http::{Connector, custom};
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
 use pingora_core::protocols::ALPN;
 use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::protocols::tls::CustomALPN;
 use pingora_core::upstreams::peer::{HttpPeer, Peer};
+use pingora_core::{Error, ErrorType, Result};
 
 use super::connection::Connection;
 use super::drain;
 use super::http1::Http1;
+use super::pool::Pool;
 use super::session::AttemptSession;
+use super::socket::Socket;
 use super::spec::missing;
 
 /// Connects attempts, and keeps what they leave usable. As a connector of Pingora's it gives sessions that connect later.
 #[derive(Clone)]
 pub struct AttemptConnector {
-    /// HTTP/1.1: streams, and the pool of those that are idle.
-    http1: Arc<TransportConnector>,
+    /// Idle HTTP/1.1 connections.
+    idle: Pool,
+    /// New connections with TLS.
+    secure: Arc<TransportConnector>,
     /// HTTP/2, and whatever has to be found out by ALPN.
     http2: Arc<Connector<()>>,
 }
@@ -33,7 +38,8 @@ impl AttemptConnector {
     pub fn new(pool_size: usize) -> AttemptConnector {
         let options = ConnectorOptions::new(pool_size);
         AttemptConnector {
-            http1: Arc::new(TransportConnector::new(Some(options.clone()))),
+            idle: Pool::new(pool_size),
+            secure: Arc::new(TransportConnector::new(Some(options.clone()))),
             http2: Arc::new(Connector::new(Some(options))),
         }
     }
@@ -41,20 +47,20 @@ impl AttemptConnector {
     /// A connection to the peer: an idle one, or a new one.
     pub(super) async fn connect(&self, peer: &HttpPeer) -> Result<Connection> {
         let alpn = &peer.options.alpn;
-        if alpn.get_max_http_version() == 1 {
-            let (stream, _) = self.http1.get_stream(peer).await?;
-            return Ok(Connection::Http1(Box::new(Http1::new(stream))));
-        }
+        let http1 = |socket| Ok(Connection::Http1(Box::new(Http1::new(socket))));
         if alpn.get_min_http_version() == 1
-            && let Some(stream) = self.http1.reused_stream(peer).await
+            && let Some(socket) = self.idle.take(peer.reuse_hash())
         {
-            return Ok(Connection::Http1(Box::new(Http1::new(stream))));
+            return http1(socket);
+        }
+        if alpn.get_max_http_version() == 1 {
+            return http1(match (peer.is_tls(), peer.address()) {
+                (false, SocketAddr::Inet(address)) => connect(*address).await?,
+                _ => Socket::Other(self.secure.new_stream(peer).await?),
+            });
         }
         match self.http2.get_http_session(peer).await?.0 {
-            HttpSession::H1(session) => {
-                let stream = session.into_inner();
-                Ok(Connection::Http1(Box::new(Http1::new(stream))))
-            }
+            HttpSession::H1(session) => http1(Socket::Other(session.into_inner())),
             HttpSession::H2(stream) => Ok(Connection::Http2(Box::new(stream))),
             HttpSession::Custom(()) => Err(missing()),
         }
@@ -69,8 +75,8 @@ impl AttemptConnector {
     ) {
         match connection {
             Connection::Http1(connection) => {
-                if let Some(stream) = connection.into_reusable() {
-                    self.http1.release_stream(stream, peer.reuse_hash(), idle);
+                if let Some(socket) = connection.into_reusable() {
+                    self.idle.put(peer.reuse_hash(), socket, idle);
                 }
             }
             Connection::Http2(stream) => {
@@ -87,6 +93,13 @@ impl AttemptConnector {
         peer.options.alpn = ALPN::Custom(CustomALPN::new(b"rondo".to_vec()));
         peer
     }
+}
+
+async fn connect(address: std::net::SocketAddr) -> Result<Socket> {
+    let connected = Socket::connect(address).await;
+    connected.map_err(|cause| {
+        Error::because(ErrorType::ConnectError, "connecting to a target", cause).into_up()
+    })
 }
 
 #[async_trait]

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
-use pingora_core::protocols::Stream;
 use pingora_core::{Error, ErrorType, Result};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::socket::Socket;
 use crate::wire::Malformed;
 use crate::wire::body::{BodyReader, Step};
 use crate::wire::head::{self, Head};
@@ -33,7 +33,7 @@ const INTERIM_MAX: usize = 32;
 /// A connection.
 #[derive(Debug)]
 pub struct Http1 {
-    stream: Stream,
+    socket: Socket,
     /// What was read and not yet given out.
     bytes: BytesMut,
     /// Room for the next read.
@@ -60,10 +60,10 @@ pub struct NotWritten {
 }
 
 impl Http1 {
-    /// A connection over a stream that carries no exchange.
-    pub fn new(stream: Stream) -> Http1 {
+    /// A connection over a socket that carries no exchange.
+    pub fn new(socket: Socket) -> Http1 {
         Http1 {
-            stream,
+            socket,
             bytes: BytesMut::new(),
             room: READ_BYTES,
             body: None,
@@ -100,7 +100,7 @@ impl Http1 {
                 }
             }
         }
-        if let Err(cause) = self.stream.flush().await {
+        if let Err(cause) = self.socket.flush().await {
             let error = Error::because(ErrorType::WriteError, "writing a request", cause);
             return Err(self.not_written(waits, error));
         }
@@ -156,10 +156,10 @@ impl Http1 {
         self.body.as_ref().is_some_and(BodyReader::has_ended)
     }
 
-    /// The stream, if another exchange may follow.
-    pub fn into_reusable(self) -> Option<Stream> {
+    /// The socket, if another exchange may follow.
+    pub fn into_reusable(self) -> Option<Socket> {
         let is_clean = self.is_sent && self.keeps && self.has_ended() && self.bytes.is_empty();
-        is_clean.then_some(self.stream)
+        is_clean.then_some(self.socket)
     }
 
     /// How long the server says that it keeps the connection when it is idle.
@@ -167,14 +167,14 @@ impl Http1 {
         self.keep_alive
     }
 
-    /// The stream and what was read of it beyond the head.
-    pub fn into_parts(self) -> (Stream, Bytes) {
-        (self.stream, self.bytes.freeze())
+    /// The socket and what was read of it beyond the head.
+    pub fn into_parts(self) -> (Socket, Bytes) {
+        (self.socket, self.bytes.freeze())
     }
 
     /// Closes it: over TLS with a last message, for which there is little time when the peer reads nothing.
     pub async fn shutdown(&mut self) {
-        let _ = timeout(CLOSE_TIME, AsyncWriteExt::shutdown(&mut self.stream)).await;
+        let _ = timeout(CLOSE_TIME, AsyncWriteExt::shutdown(&mut self.socket)).await;
     }
 
     fn not_written(&self, nothing: bool, error: Box<Error>) -> NotWritten {
@@ -187,7 +187,7 @@ impl Http1 {
     async fn fill(&mut self) -> Result<usize> {
         self.bytes.reserve(self.room);
         let room = self.bytes.capacity() - self.bytes.len();
-        let read = self.stream.read_buf(&mut self.bytes).await;
+        let read = self.socket.read_buf(&mut self.bytes).await;
         let read = read.map_err(|cause| {
             Error::because(ErrorType::ReadError, "reading an answer", cause).into_up()
         })?;
@@ -198,12 +198,12 @@ impl Http1 {
     }
 
     async fn write_some(&mut self, pieces: &mut impl Buf) -> std::io::Result<usize> {
-        let stream = &mut self.stream;
+        let socket = &mut self.socket;
         std::future::poll_fn(|context: &mut Context<'_>| {
             let mut slices = [IoSlice::new(&[]); 2];
             let count = pieces.chunks_vectored(&mut slices);
             let slices = slices.get(..count).unwrap_or_default();
-            let written = Pin::new(&mut *stream).poll_write_vectored(context, slices);
+            let written = Pin::new(&mut *socket).poll_write_vectored(context, slices);
             if let Poll::Ready(Ok(bytes)) = written {
                 pieces.advance(bytes);
             }

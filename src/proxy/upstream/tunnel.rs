@@ -11,7 +11,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::custom::BodyWrite;
 use pingora_core::{Error, ErrorType, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -19,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::http1::Http1;
+use super::socket::Socket;
 use crate::proxy::operation::OperationCell;
 
 /// The error of a tunnel that one of its ends has closed: its proper end.
@@ -36,7 +36,7 @@ pub(super) struct Slot {
 }
 
 struct Writer {
-    half: WriteHalf<Stream>,
+    half: WriteHalf<Socket>,
     shared: Arc<Shared>,
     limits: Limits,
     cell: Arc<OperationCell>,
@@ -72,7 +72,7 @@ impl Shared {
 
 /// The reading end.
 pub(super) struct Tunnel {
-    half: ReadHalf<Stream>,
+    half: ReadHalf<Socket>,
     shared: Arc<Shared>,
     limits: Limits,
 }
@@ -85,9 +85,9 @@ impl Tunnel {
         cell: &Arc<OperationCell>,
         limits: Limits,
     ) -> (Tunnel, Option<Bytes>) {
-        let (stream, early) = connection.into_parts();
+        let (socket, early) = connection.into_parts();
         let early = Some(early).filter(|early| !early.is_empty());
-        let (half, writer) = tokio::io::split(stream);
+        let (half, writer) = tokio::io::split(socket);
         let shared = Arc::new(Shared {
             active: Mutex::new(Instant::now()),
             end: Mutex::new(None),
