@@ -3,6 +3,7 @@
 //! | hook | does |
 //! |---|---|
 //! | `request_filter` | recognises the request, reads its body or its handshake (`upgrade`), finds the route, begins the operation |
+//! | (the same hook, `relay`) | makes attempts until one is delivered, and writes its answer; the hooks below serve what may become a tunnel |
 //! | `upstream_peer` | the next candidate, or the wait raced with client, drain and deadline |
 //! | `upstream_request_filter` | hands the prepared attempt to its session |
 //! | [`upstream`] | connects, writes, reads the head, looks into the body, asks the executor, obeys |
