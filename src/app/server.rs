@@ -31,9 +31,9 @@ const ATTEMPT_LOOP_MAX: usize = SENDS_MAX as usize + 2;
 /// Time that Pingora gives its runtimes after the grace period.
 const RUNTIME_STOP: Duration = Duration::from_secs(1);
 
-/// Read buffer of a client's connection: what Pingora has for a head. Bodies are read past it, into Pingora's own 64 KiB. Its default,
-/// 64 KiB more, is touched by the first body and then held as long as the connection, that is, by every attempt that waits.
-const READ_BUFFER: usize = 4 << 10;
+/// Read buffer of a client's connection: none. Heads and bodies are read into buffers of their own anyhow, and Pingora's default, 64 KiB,
+/// is held as long as the connection, that is, by every attempt that waits.
+const READ_BUFFER: usize = 0;
 /// Write buffer of a client's connection: head and body of a usual answer leave in one piece.
 const WRITE_BUFFER: usize = 4 << 10;
 /// A read buffer under TLS, which reads in small pieces: the largest record and the beginning of the next.

@@ -44,15 +44,19 @@ impl AttemptConnector {
         }
     }
 
-    /// A connection to the peer: an idle one, or a new one.
+    /// An idle HTTP/1.1 connection to the peer.
+    pub(super) fn idle(&self, peer: &HttpPeer) -> Option<Connection> {
+        if peer.options.alpn.get_min_http_version() > 1 {
+            return None;
+        }
+        let socket = self.idle.take(peer.reuse_hash())?;
+        Some(Connection::Http1(Box::new(Http1::new(socket))))
+    }
+
+    /// A connection to the peer that is none of [`AttemptConnector::idle`].
     pub(super) async fn connect(&self, peer: &HttpPeer) -> Result<Connection> {
         let alpn = &peer.options.alpn;
         let http1 = |socket| Ok(Connection::Http1(Box::new(Http1::new(socket))));
-        if alpn.get_min_http_version() == 1
-            && let Some(socket) = self.idle.take(peer.reuse_hash())
-        {
-            return http1(socket);
-        }
         if alpn.get_max_http_version() == 1 {
             return http1(match (peer.is_tls(), peer.address()) {
                 (false, SocketAddr::Inet(address)) => connect(*address).await?,
@@ -81,7 +85,8 @@ impl AttemptConnector {
             }
             Connection::Http2(stream) => {
                 let stream = HttpSession::H2(*stream);
-                self.http2.release_http_session(stream, peer, idle).await;
+                // Boxed, or it would make every attempt's future larger.
+                Box::pin(self.http2.release_http_session(stream, peer, idle)).await;
             }
         }
     }

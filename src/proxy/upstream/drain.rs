@@ -24,11 +24,7 @@ pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSe
     };
     match leftover {
         Leftover::Finished => pool(connector, inner, &peer).await,
-        Leftover::Discarded => {
-            // The next attempt does not wait for this.
-            let connector = connector.clone();
-            tokio::spawn(async move { drain(connector, inner, peer).await });
-        }
+        Leftover::Discarded => drain_behind(connector.clone(), inner, peer),
         Leftover::Broken => close(connector, inner, &peer).await,
     }
 }
@@ -40,6 +36,11 @@ pub(super) async fn close(connector: &AttemptConnector, mut inner: Connection, p
         Connection::Http2(_) => pool(connector, inner, peer).await,
         Connection::Http1(inner) => inner.shutdown().await,
     }
+}
+
+/// Drains without being waited for by the next attempt. A function of its own, since its future would be a part of every caller's.
+fn drain_behind(connector: AttemptConnector, inner: Connection, peer: HttpPeer) {
+    tokio::spawn(drain(connector, inner, peer));
 }
 
 /// Reads what is left of a rejected answer, within bounds, so that its connection can serve the next request.

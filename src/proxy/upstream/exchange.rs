@@ -138,13 +138,18 @@ impl AttemptSession {
         let deadline = Instant::from_std(spec.cell.around.clock.instant(spec.deadline));
         self.total_ends = begun.checked_add(timeouts.total);
 
-        // Boxed: its state (name, socket, TLS) is large, and would be a part of this future while the answer is waited for.
-        let connect = Box::pin(self.connector.connect(&spec.peer));
-        let connect_ends = deadline.min(begun + timeouts.connect);
-        let reached = Reached::NothingSent;
-        let inner = match within(&spec.cell, connect_ends, reached, connect).await {
-            Err(_) => return Err(reached.timed_out()),
-            Ok(connected) => connected.map_err(|error| unreached(&error))?,
+        let inner = match self.connector.idle(&spec.peer) {
+            Some(idle) => idle,
+            None => {
+                // Boxed: its state (socket, TLS) is large, and would be a part of this future while the answer is waited for.
+                let connect = Box::pin(self.connector.connect(&spec.peer));
+                let connect_ends = deadline.min(begun + timeouts.connect);
+                let reached = Reached::NothingSent;
+                match within(&spec.cell, connect_ends, reached, connect).await {
+                    Err(_) => return Err(reached.timed_out()),
+                    Ok(connected) => connected.map_err(|error| unreached(&error))?,
+                }
+            }
         };
         let timers = Timers {
             deadline,
