@@ -4,6 +4,7 @@
 //! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
+//! `rondo-load-tests overload`: what a refusal costs, and what admitted streams notice of a flood.
 //! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
 
 mod chunks;
@@ -12,12 +13,13 @@ mod crash;
 mod gateway;
 mod holding;
 mod outage;
+mod overload;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage
+const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage|overload
   --binary FILE               the gateway (target/release/rondo)
   --count N                   samples, rounds or attempts
   --gap-us N                  microseconds between two chunks
@@ -51,6 +53,7 @@ impl Options {
             count: match scenario {
                 "holding" => 10_000,
                 "crash" => 20,
+                "overload" => 50,
                 _ => 1000,
             },
             gap_us: 2000,
@@ -92,6 +95,7 @@ async fn main() -> ExitCode {
             holding::run(&options).await
         }
         "ledger-outage" => outage::run(&options).await,
+        "overload" => overload::run(&options).await,
         _ => usage(),
     }
 }

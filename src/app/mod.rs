@@ -26,6 +26,7 @@ use crate::core::limits::READ_ON_MAX;
 use crate::core::time::WallTime;
 use crate::ledger::store::Reader;
 use crate::policy::buffered::BufferedBytes;
+use crate::policy::overload::Occupancy;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::credentials::Credentials;
 use crate::proxy::gateway::Gateway;
@@ -109,10 +110,12 @@ impl App {
         mocks.start_all(&snapshot)?;
         let clock = Clock::start();
         let buffered = Arc::new(BufferedBytes::default());
+        let occupancy = Arc::new(Occupancy::default());
         let records = Records::start(&snapshot.ledger).map_err(StartError::Ledger)?;
         let recording = records.recording.as_ref();
         let setup = Setup {
             buffered: Arc::clone(&buffered),
+            occupancy: Arc::clone(&occupancy),
             book: Arc::clone(&records.book),
             recording: recording.map(|recording| Arc::clone(recording.counts())),
             ..Setup::in_memory()
@@ -150,6 +153,8 @@ impl App {
                 drains: Arc::new(tokio::sync::Semaphore::new(READ_ON_MAX)),
             },
             buffered,
+            occupancy,
+            turned_away: Arc::default(),
         };
         Ok(Arc::new(App {
             file,

@@ -21,6 +21,7 @@ use super::drain::Drain;
 use super::signals::{self, Signals};
 use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings, Snapshot};
+use crate::proxy::front::{Gatekeeper, serve_connections};
 use crate::proxy::service::DataPlane;
 use crate::proxy::upstream::AttemptConnector;
 
@@ -101,14 +102,21 @@ pub type DataService = Service<HttpProxy<DataPlane, AttemptConnector>>;
 /// The data plane without listeners.
 pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
     let mut options = HttpServerOptions::default();
-    options.h2c = true;
+    // Connections come to `proxy::front`, which knows HTTP/2 with prior knowledge from HTTP/1.1.
+    options.force_custom = true;
+    options.h2_idle_timeout = Some(app.snapshot().server.keepalive_timeout);
     let connector = AttemptConnector::new(UPSTREAM_POOL);
     let plane = DataPlane::new(Arc::clone(&app.gateway), connector.clone());
-    ProxyServiceBuilder::new(conf, plane)
+    let mut service = ProxyServiceBuilder::new(conf, plane)
         .name("data plane")
-        .custom(connector, Arc::new(|_, _, _| Box::pin(async { None })))
+        .custom(connector, serve_connections(&app.gateway))
         .server_options(options)
-        .build()
+        .build();
+    let gatekeeper = Gatekeeper(Arc::clone(&app.gateway));
+    service
+        .endpoints()
+        .set_pre_tls_callback(Arc::new(gatekeeper));
+    service
 }
 
 /// Adds a listener of the configuration.

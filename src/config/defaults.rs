@@ -14,6 +14,17 @@ pub const ROUTE_HEADERS: bool = true;
 pub const CLIENT_READ_TIMEOUT_MS: u64 = 60_000;
 /// A client that takes nothing for a minute is not reading; its upstream should not generate for it.
 pub const CLIENT_WRITE_TIMEOUT_MS: u64 = 60_000;
+/// A head is a few kilobytes: half a minute is enough for the worst of links, and for one packet that is lost several times.
+pub const CLIENT_HEADER_TIMEOUT_MS: u64 = 30_000;
+/// Below any link that people use. What an upload has declared is reserved while it lasts, so who drips must not take for ever.
+pub const MIN_UPLOAD_BYTES_PER_SECOND: u64 = 1024;
+/// A tenth of a slow stream of tokens: who reads less than that is not reading, and its upstream should not generate for it.
+pub const MIN_DOWNLOAD_BYTES_PER_SECOND: u64 = 256;
+/// Some 100 KiB of memory each beside the body, so a gigabyte, and two file descriptors. A gateway that answers in ten seconds serves a
+/// thousand a second within it; what comes above it is an outage or a mistake.
+pub const MAX_IN_FLIGHT: u64 = 10_000;
+/// Each operation over HTTP/1.1 has one, and as many are idle between requests.
+pub const MAX_CONNECTIONS: u64 = 20_000;
 /// Longer than the 60 s after which common load balancers drop an idle connection, so that they close first and no request meets a closing one.
 pub const KEEPALIVE_TIMEOUT_MS: u64 = 75_000;
 /// Metrics and the admin page show models, routes and errors: loopback only, unless a token is set.
@@ -76,6 +87,8 @@ pub const SCHEDULING_MODE: &str = "fixed_order";
 pub const KEEP_PRIORITY_ON_CONVERSION: bool = false;
 /// A gateway on loopback serves whoever is on the machine; who asks for keys gives them out first.
 pub const CLIENT_KEYS_REQUIRED: bool = false;
+/// Who trusts its clients to share need not count them; the process's own bound holds for all together.
+pub const CLIENT_MAX_IN_FLIGHT: u64 = 0;
 /// A store that needs no other server.
 pub const LEDGER_STORE: &str = "sqlite";
 /// Beside the working directory's other data.
@@ -87,6 +100,10 @@ pub const LEDGER_KEEP_MS: u64 = 30 * 24 * 3_600_000;
 /// Half a million operations: an hour of a store's absence at a hundred requests a second, and little of any disk.
 pub const LEDGER_SPOOL_MAX_MB: u64 = 256;
 
+/// The largest number of operations or connections that a file may allow: more than one machine has ports or memory for.
+pub(super) const AT_ONCE_MAX: u64 = 1_000_000;
+/// The largest least rate: a gigabit a second.
+pub(super) const RATE_MIN_MAX: u64 = 125_000_000;
 /// Listeners: a handful of addresses for each of two protocols.
 pub(super) const LISTENERS_MAX: usize = 16;
 /// Providers of one file. Each has connection pools and metric labels.

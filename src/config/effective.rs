@@ -70,7 +70,12 @@ fn server(server: &ServerSettings) -> Value {
         "route_headers": server.route_headers,
         "client_read_timeout_ms": millis(server.client_read_timeout),
         "client_write_timeout_ms": millis(server.client_write_timeout),
+        "client_header_timeout_ms": millis(server.client_header_timeout),
+        "min_upload_bytes_per_second": server.upload_rate_min.unwrap_or_default(),
+        "min_download_bytes_per_second": server.download_rate_min.unwrap_or_default(),
         "keepalive_timeout_ms": millis(server.keepalive_timeout),
+        "max_in_flight": server.in_flight_max,
+        "max_connections": server.connections_max,
     })
 }
 
@@ -271,9 +276,9 @@ fn key(key: &Key) -> Value {
 }
 
 fn clients(clients: &ClientKeys) -> Value {
-    let keys = clients
-        .names()
-        .map(|name| json!({ "name": **name, "secret": REDACTED }));
+    let keys = clients.limits().map(|(name, limit)| {
+        json!({ "name": **name, "secret": REDACTED, "max_in_flight": limit.unwrap_or_default() })
+    });
     json!({ "required": clients.required, "keys": keys.collect::<Value>() })
 }
 

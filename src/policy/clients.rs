@@ -3,12 +3,14 @@
 //! Not here: where a request carries it. Invariants: a key is kept as its hash alone, and compared without telling by its time how
 //! much of it was right; nothing of one is printed.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
 use super::ordering::Client;
+use super::seats::{Seat, Seats};
 
 /// The keys of known clients.
 #[derive(Clone, Default)]
@@ -17,8 +19,21 @@ pub struct ClientKeys {
     pub required: bool,
     /// Drawn once a process: a hash tells nothing without it.
     salt: [u8; 32],
-    known: Vec<(Arc<str>, [u8; 32])>,
+    known: Vec<Known>,
 }
+
+/// A client with a key.
+#[derive(Clone)]
+struct Known {
+    name: Arc<str>,
+    hash: [u8; 32],
+    in_flight_max: Option<u64>,
+    in_flight: Arc<Seats>,
+}
+
+/// A client has as many operations under way as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientFull;
 
 impl ClientKeys {
     /// The keys under their names.
@@ -32,9 +47,58 @@ impl ClientKeys {
             salt,
             known: Vec::new(),
         };
-        let known = keys.map(|(name, key)| (name, clients.hash(key))).collect();
-        clients.known = known;
+        let known = keys.map(|(name, key)| Known {
+            name,
+            hash: clients.hash(key),
+            in_flight_max: None,
+            in_flight: Arc::default(),
+        });
+        clients.known = known.collect();
         clients
+    }
+
+    /// The same with limits of operations at once, in configured order. What a client of the same name had under way before still counts.
+    pub fn limited(
+        mut self,
+        limits: impl Iterator<Item = Option<u64>>,
+        previous: Option<&ClientKeys>,
+    ) -> ClientKeys {
+        let before = previous.map(|previous| {
+            let seats = previous.known.iter();
+            seats.map(|known| (&*known.name, &known.in_flight))
+        });
+        let before: HashMap<_, _> = before.into_iter().flatten().collect();
+        for (known, limit) in self.known.iter_mut().zip(limits) {
+            known.in_flight_max = limit;
+            if let Some(seats) = before.get(&*known.name) {
+                known.in_flight = Arc::clone(seats);
+            }
+        }
+        self
+    }
+
+    /// Names with their limits, in configured order.
+    pub fn limits(&self) -> impl Iterator<Item = (&Arc<str>, Option<u64>)> {
+        let known = self.known.iter();
+        known.map(|known| (&known.name, known.in_flight_max))
+    }
+
+    /// A seat for an operation of this client; `None` when it is counted by nobody.
+    pub fn seat(&self, client: &Client) -> Result<Option<Seat>, ClientFull> {
+        let Client::Known(name) = client else {
+            return Ok(None);
+        };
+        let known = self.known.iter().find(|known| known.name == *name);
+        let limited = known.and_then(|known| Some((&known.in_flight, known.in_flight_max?)));
+        limited
+            .map(|(seats, max)| seats.take(max).ok_or(ClientFull))
+            .transpose()
+    }
+
+    /// Operations of a client under way, as far as they are counted.
+    pub fn in_flight(&self, name: &str) -> u64 {
+        let known = self.known.iter().find(|known| &*known.name == name);
+        known.map_or(0, |known| known.in_flight.taken())
     }
 
     /// Whether any client has a key.
@@ -44,7 +108,7 @@ impl ClientKeys {
 
     /// Names in configured order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.known.iter().map(|(name, _)| name)
+        self.known.iter().map(|known| &known.name)
     }
 
     /// What the hashes are keyed with; the next snapshot keeps it.
@@ -55,7 +119,13 @@ impl ClientKeys {
     /// Whether two configurations have the same keys.
     pub fn is_same(&self, other: &ClientKeys) -> bool {
         let none = self.known.is_empty() && other.known.is_empty();
-        none || (self.salt == other.salt && self.known == other.known)
+        let secrets = |keys: &ClientKeys| -> Vec<_> {
+            let known = keys.known.iter();
+            known
+                .map(|known| (Arc::clone(&known.name), known.hash))
+                .collect()
+        };
+        none || (self.salt == other.salt && secrets(self) == secrets(other))
     }
 
     /// Who shows these credentials: the first that is known, else the first.
@@ -64,9 +134,9 @@ impl ClientKeys {
         for credential in credentials {
             let hash = self.hash(credential);
             let mut found = None;
-            for (name, known) in &self.known {
-                if is_equal(known, &hash) {
-                    found = Some(name);
+            for known in &self.known {
+                if is_equal(&known.hash, &hash) {
+                    found = Some(&known.name);
                 }
             }
             if let Some(name) = found {

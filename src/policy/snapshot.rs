@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::affinity::Affinity;
 use super::clients::ClientKeys;
+use super::pace::Pace;
 use super::provider::Provider;
 use super::route::{ModelPattern, Route};
 
@@ -65,8 +66,36 @@ pub struct ServerSettings {
     pub client_read_timeout: Duration,
     /// Longest time that a client leaves a piece of its answer unread.
     pub client_write_timeout: Duration,
-    /// Idle time of a client connection between requests.
+    /// Time for a whole request head.
+    pub client_header_timeout: Duration,
+    /// Bytes a second below which an upload is refused; `None` asks for no rate.
+    pub upload_rate_min: Option<u64>,
+    /// Bytes a second below which a client that keeps its answer waiting counts as gone; `None` asks for no rate.
+    pub download_rate_min: Option<u64>,
+    /// Operations at once; above it a new request gets 503.
+    pub in_flight_max: u64,
+    /// Client connections at once; above it a new one is turned away.
+    pub connections_max: u64,
+    /// Idle time of a client connection between requests (for HTTP/2: restart).
     pub keepalive_timeout: Duration,
+}
+
+impl ServerSettings {
+    /// What an upload is held to.
+    pub const fn upload_pace(&self) -> Pace {
+        Pace {
+            bytes_per_second: self.upload_rate_min,
+            pause_max: self.client_read_timeout,
+        }
+    }
+
+    /// What the reader of an answer is held to.
+    pub const fn download_pace(&self) -> Pace {
+        Pace {
+            bytes_per_second: self.download_rate_min,
+            pause_max: self.client_write_timeout,
+        }
+    }
 }
 
 /// One listener.

@@ -35,8 +35,11 @@ pub enum GatewayCode {
     ModelMissing,
     /// The client took too long to send its request.
     RequestTimeout,
-    /// The gateway holds as many bytes as it may (`server.max_buffered_bytes`).
+    /// The gateway serves as many operations, or connections, or holds as many bytes, as it may (`server.max_in_flight`,
+    /// `max_connections`, `max_buffered_bytes`).
     Overloaded,
+    /// The client has as many operations under way as it may (`client_keys.max_in_flight`).
+    ClientLimit,
     /// The client shows none of the keys that this gateway asks for.
     ClientKeyRequired,
     /// No target of the route could be tried.
@@ -69,7 +72,7 @@ pub enum GatewayCode {
 
 impl GatewayCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [GatewayCode; 24] = [
+    pub const ALL: [GatewayCode; 25] = [
         GatewayCode::ModelNotFound,
         GatewayCode::PathNotFound,
         GatewayCode::MethodNotAllowed,
@@ -80,6 +83,7 @@ impl GatewayCode {
         GatewayCode::ModelMissing,
         GatewayCode::RequestTimeout,
         GatewayCode::Overloaded,
+        GatewayCode::ClientLimit,
         GatewayCode::ClientKeyRequired,
         GatewayCode::NoCandidate,
         GatewayCode::RoutingRestricted,
@@ -140,6 +144,11 @@ impl GatewayCode {
                 "overloaded",
                 503,
                 "the gateway holds as many requests as it may",
+            ),
+            GatewayCode::ClientLimit => (
+                "client_limit",
+                429,
+                "this client has as many requests under way as it may",
             ),
             GatewayCode::ClientKeyRequired => (
                 "client_key_required",

@@ -10,6 +10,7 @@ use pingora_core::protocols::http::ServerSession;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::policy::buffered::{BufferedBytes, Reservation};
+use crate::policy::pace::Pace;
 
 /// Reserved for a body of unknown length before it is read, and added each time that much more has come.
 const RESERVE_STEP: u64 = 256 << 10;
@@ -31,8 +32,8 @@ pub struct BodyBounds<'a> {
     pub size_max: usize,
     /// Bytes held over the whole process.
     pub held_max: u64,
-    /// Longest pause between two reads. Pingora 0.9.1 has none of its own for HTTP/2.
-    pub pause_max: Duration,
+    /// Longest pause between two reads, and the least rate. Pingora 0.9.1 has neither of its own for HTTP/2.
+    pub pace: Pace,
     /// The process's account.
     pub account: &'a Arc<BufferedBytes>,
 }
@@ -88,9 +89,12 @@ pub async fn read(
     bounds: &BodyBounds<'_>,
 ) -> Result<HeldBody, BodyError> {
     let mut parts = Parts::new(content_length);
-    let ends = Instant::now() + bounds.pause_max.saturating_mul(UPLOAD_PAUSES_MAX);
+    let (begun, pause_max) = (Instant::now(), bounds.pace.pause_max);
+    let whole_max = pause_max.saturating_mul(UPLOAD_PAUSES_MAX);
     loop {
-        let due = ends.min(Instant::now() + bounds.pause_max);
+        let moved = u64::try_from(parts.len).unwrap_or(u64::MAX);
+        let due = begun + whole_max.min(bounds.pace.due(moved));
+        let due = due.min(Instant::now() + pause_max);
         let read = timeout_at(due, session.read_request_body()).await;
         let Some(part) = read
             .map_err(|_| BodyError::TooSlow)?
@@ -116,14 +120,29 @@ pub async fn read(
 
 /// Reads and forgets a small body that nobody wants, so that its connection can go on.
 pub async fn skip(session: &mut ServerSession) {
-    let length = session.get_header(http::header::CONTENT_LENGTH);
-    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
-    let expects = session.get_header(http::header::EXPECT).is_some();
-    if expects || length.is_none_or(|length: usize| length > SKIP_BYTES_MAX) {
+    if !is_small(session) {
         return;
     }
     let read = async { while let Ok(Some(_)) = session.read_request_body().await {} };
     let _ = timeout(LINGER_TIME_MAX, read).await;
+}
+
+/// Lets a small body pass after its answer, so that its connection can go on: for who is told at once, and not only when he has sent all.
+pub fn pass_over(session: &mut ServerSession) -> bool {
+    let passes = is_small(session);
+    if passes {
+        session.set_close_on_response_before_downstream_finish(false);
+        session.set_total_drain_timeout(Some(LINGER_TIME_MAX));
+    }
+    passes
+}
+
+/// Whether a body is coming that is small enough to be read for nothing.
+fn is_small(session: &ServerSession) -> bool {
+    let length = session.get_header(http::header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+    let expects = session.get_header(http::header::EXPECT).is_some();
+    !expects && length.is_some_and(|length: usize| length <= SKIP_BYTES_MAX)
 }
 
 /// Reads and forgets what a refused client still sends, within bounds, so that it gets to read its answer: closing a connection with

@@ -14,6 +14,8 @@ use crate::core::api::Api;
 use crate::core::time::MonoTime;
 use crate::executor::effect::FinalAnswer;
 use crate::policy::buffered::Reservation;
+use crate::policy::overload::Overload;
+use crate::policy::seats::Seat;
 use crate::providers::answer::RequestTraits;
 use crate::providers::inbound::{GeminiVerb, Version};
 use crate::providers::scan::Scan;
@@ -28,6 +30,8 @@ pub struct RequestCtx {
     pub prepared: Option<Arc<AttemptSpec>>,
     /// The answer that ends the operation outside a session.
     pub answer: Option<FinalAnswer>,
+    /// What it has of the process's bounds; given back when it is over, or refused.
+    pub seats: Vec<Seat>,
     /// Last, so that it is dropped last: who sees no request in flight sees no held body either.
     flight: Option<Flight>,
 }
@@ -73,6 +77,7 @@ impl RequestCtx {
             operation: None,
             prepared: None,
             answer: None,
+            seats: Vec::new(),
             flight: None,
         }
     }
@@ -91,25 +96,42 @@ impl RequestCtx {
     }
 
     /// The request was refused before it became an operation.
-    pub fn refused(
-        &self,
-        who: &Requester,
-        route: Option<Arc<str>>,
-        status: u16,
-        code: &'static str,
-        now: Stamp,
-    ) {
+    pub fn refused(&mut self, who: &Requester, told: Told, now: Stamp) {
+        // From here on it is only told so, which must not keep others out.
+        self.seats.clear();
         let latency: Duration = now.mono.since(who.started.mono);
         let (id, api) = (Arc::clone(&who.id), who.api);
+        let Told {
+            route,
+            status,
+            code,
+            overload,
+        } = told;
+        if let Some(limit) = overload {
+            self.observer.overloaded(limit);
+        }
         self.observer.refused(&Refusal {
             id,
             route,
             api,
             status,
             code,
+            overload,
             latency,
         });
     }
+}
+
+/// What a refused client is told.
+pub struct Told {
+    /// The route, when one was found.
+    pub route: Option<Arc<str>>,
+    /// HTTP status.
+    pub status: u16,
+    /// The stable code.
+    pub code: &'static str,
+    /// The bound at which it was turned away, if it was that.
+    pub overload: Option<Overload>,
 }
 
 /// What is known of a request before it is an operation.

@@ -28,10 +28,13 @@ use crate::executor::event::Event;
 use crate::executor::plan::Plan;
 use crate::policy::aws::AwsIdentity;
 use crate::policy::buffered::BufferedBytes;
+use crate::policy::clients::ClientFull;
 use crate::policy::identity::Identity;
 use crate::policy::ordering::{self, Client, Exclusion, Facts};
+use crate::policy::overload::{Occupancy, Overload, SlowPhase};
 use crate::policy::provider::Provider;
 use crate::policy::route::Route;
+use crate::policy::seats::{Seat, Seats};
 use crate::providers::answer::RequestTraits;
 use crate::providers::client_headers::{caller_retry, client_timeout, credentials};
 use crate::providers::envelope::{GatewayCode, GatewayError};
@@ -56,6 +59,10 @@ pub struct Gateway {
     pub around: Surroundings,
     /// The process's account of held bodies.
     pub buffered: Arc<BufferedBytes>,
+    /// What is under way, as far as it is counted in seats.
+    pub occupancy: Arc<Occupancy>,
+    /// Connections that are being told that there are too many.
+    pub turned_away: Arc<Seats>,
 }
 
 /// A request with its body, on its way to become an operation.
@@ -79,7 +86,23 @@ impl Gateway {
         ctx: &mut RequestCtx,
     ) -> Result<Next, Refused> {
         let config = self.config.load_full();
+        // First of all, as the cheapest of all: whoever it is, and whatever is wrong with it.
+        let max = config.snapshot.server.in_flight_max;
+        let Some(seat) = self.occupancy.operations.take(max) else {
+            return Err(Refused::full(self.overloaded(), Overload::InFlight));
+        };
+        ctx.seats.push(seat);
         let client = check_client(&config, session.req_header())?;
+        let seat = client
+            .as_ref()
+            .map(|client| config.snapshot.clients.seat(client));
+        match seat.transpose() {
+            Ok(seat) => ctx.seats.extend(seat.flatten()),
+            Err(ClientFull) => {
+                let overload = Overload::ClientInFlight;
+                return Err(Refused::full(GatewayCode::ClientLimit, overload));
+            }
+        }
         if asked.api.is_socket() {
             let read = Read {
                 client,
@@ -115,6 +138,20 @@ impl Gateway {
         self.begin(config, read, session.req_header(), who, ctx)
     }
 
+    /// A seat for one more client connection.
+    pub(super) fn connection(&self) -> Option<Seat> {
+        let max = self.config.load().snapshot.server.connections_max;
+        self.occupancy.connections.take(max)
+    }
+
+    /// What is said to who finds no room: that it is the moment, or that this process will not have any.
+    pub(super) fn overloaded(&self) -> GatewayCode {
+        match self.around.lifecycle.is_draining() {
+            true => GatewayCode::ShuttingDown,
+            false => GatewayCode::Overloaded,
+        }
+    }
+
     async fn read_body(
         &self,
         session: &mut ServerSession,
@@ -137,11 +174,11 @@ impl Gateway {
         let bounds = BodyBounds {
             size_max: server.request_body_max,
             held_max: server.buffered_bytes_max,
-            pause_max: server.client_read_timeout,
+            pace: server.upload_pace(),
             account: &self.buffered,
         };
         // Refused by its length, or for want of room: the client that waits for "100 Continue" need not send the body.
-        let reservation = body::reserve(length, &bounds).map_err(unread)?;
+        let reservation = body::reserve(length, &bounds).map_err(|error| self.unread(error))?;
         let expects = session.get_header(http::header::EXPECT).is_some();
         if expects && !session.is_body_empty() {
             let keepalive = session.get_keepalive();
@@ -152,7 +189,20 @@ impl Gateway {
             session.set_keepalive(keepalive);
         }
         let read = body::read(session, length, reservation, &bounds).await;
-        read.map_err(unread)
+        read.map_err(|error| self.unread(error))
+    }
+
+    /// The refusal of a request whose body was not read, or not to its end.
+    fn unread(&self, error: BodyError) -> Refused {
+        match error {
+            BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
+            BodyError::NoCapacity => Refused::full(self.overloaded(), Overload::BufferedBytes),
+            BodyError::TooSlow => {
+                self.around.observer.slow_client(SlowPhase::Upload);
+                Refused::unread(GatewayCode::RequestTimeout)
+            }
+            BodyError::Gone(error) => Refused::gone(error),
+        }
     }
 
     fn begin(
@@ -417,16 +467,6 @@ fn deadline(route: &Route, headers: &HeaderMap, started: Stamp) -> MonoTime {
     started
         .mono
         .after(client.map_or(route.deadline, |client| client.min(route.deadline)))
-}
-
-/// The refusal of a request whose body was not read, or not to its end.
-fn unread(error: BodyError) -> Refused {
-    match error {
-        BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
-        BodyError::NoCapacity => Refused::unread(GatewayCode::Overloaded),
-        BodyError::TooSlow => Refused::unread(GatewayCode::RequestTimeout),
-        BodyError::Gone(error) => Refused::gone(error),
-    }
 }
 
 /// Whether the header had both a length and a transfer encoding, which two readers may take for two different bodies. Pingora 0.9.1

@@ -10,6 +10,7 @@ use crate::core::settlement::{OperationOutcome, State};
 use crate::core::time::{MonoTime, WallTime};
 use crate::core::usage::Usage;
 use crate::executor::effect::Note;
+use crate::policy::overload::{Overload, SlowPhase};
 use crate::policy::route::Route;
 use crate::policy::snapshot::Snapshot;
 
@@ -151,6 +152,8 @@ pub struct Refusal {
     pub status: u16,
     /// The stable code of the error.
     pub code: &'static str,
+    /// The bound at which it was turned away, if it was that.
+    pub overload: Option<Overload>,
     /// From the request header to the answer.
     pub latency: Duration,
 }
@@ -253,6 +256,10 @@ pub trait Observer: Send + Sync + 'static {
     fn drain_ended(&self, end: DrainEnd);
     /// A request was refused before it became an operation.
     fn refused(&self, refusal: &Refusal);
+    /// A request or connection was turned away at a bound of the process.
+    fn overloaded(&self, limit: Overload);
+    /// A client was too slow and was ended for it.
+    fn slow_client(&self, phase: SlowPhase);
     /// An exchange for a provider's token or session ended.
     fn token_exchanged(&self, provider: &str, result: Exchanged);
 }

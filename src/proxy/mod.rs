@@ -16,11 +16,13 @@
 mod body;
 pub mod credentials;
 mod ctx;
+pub mod front;
 pub mod gateway;
 pub mod health_checks;
 pub mod host;
 pub mod inflight;
 pub mod lifecycle;
+pub mod line;
 pub mod operation;
 pub mod prepared;
 mod refuse;

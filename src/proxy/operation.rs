@@ -24,6 +24,8 @@ use crate::executor::event::Event;
 use crate::executor::guard::Guard;
 use crate::executor::plan::Plan;
 use crate::executor::watchdog::{Reached, Watchdog};
+use crate::policy::overload::SlowPhase;
+use crate::policy::pace::Reader;
 use crate::providers::usage::UsageReader;
 use crate::store::Strict;
 
@@ -76,6 +78,9 @@ struct Inner {
     /// Reads what the current answer costs; of an answer that is not delivered nothing is kept.
     usage: Option<UsageReader>,
     end_seen: bool,
+    reader: Reader,
+    /// Whether the client was ended because it read too slowly.
+    is_slow: bool,
     /// What the record says of usage, once there is a record.
     recorded: Option<Recorded>,
     /// Whether usage may have come between the report and the record.
@@ -121,6 +126,8 @@ impl OperationCell {
             response_bytes: 0,
             usage: None,
             end_seen: false,
+            reader: Reader::new(facts.snapshot.server.download_pace()),
+            is_slow: false,
             recorded: None,
             is_late: false,
         };
@@ -266,6 +273,24 @@ impl OperationCell {
         inner.end_seen |= end;
     }
 
+    /// How long the client may take for so many bytes; zero when it has kept too much waiting.
+    pub fn allowance(&self, bytes: usize) -> Duration {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.inner.lock().reader.allowance(bytes)
+    }
+
+    /// The client took so many bytes, and this long for them.
+    pub fn took(&self, bytes: usize, time: Duration) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.inner.lock().reader.took(bytes, time);
+    }
+
+    /// The client is ended because it reads too slowly.
+    pub fn read_too_slowly(&self) {
+        self.inner.lock().is_slow = true;
+        self.around.observer.slow_client(SlowPhase::Download);
+    }
+
     /// Whether the last byte of the answer was handed to the client's connection.
     pub fn end_seen(&self) -> bool {
         self.inner.lock().end_seen
@@ -396,7 +421,10 @@ impl OperationCell {
             status: status.unwrap_or(otherwise),
             outcome: settled.outcome,
             state: settled.state,
-            reason: settled.reason,
+            reason: match settled.outcome {
+                OperationOutcome::Cancelled if inner.is_slow => "slow_reader",
+                _ => settled.reason,
+            },
             target: inner.told_target(),
             sends: settled.sends,
             rounds: settled.rounds,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pingora_core::Error;
 
+use crate::policy::overload::Overload;
 use crate::providers::envelope::{GatewayCode, GatewayError};
 
 /// Why a request is refused, and what that means for its connection.
@@ -17,6 +18,8 @@ pub struct Refused {
     pub route: Option<Arc<str>>,
     /// Whether the body was not read: the connection cannot serve another request.
     pub unread: bool,
+    /// The bound at which it was turned away, if it was that.
+    pub overload: Option<Overload>,
 }
 
 impl Refused {
@@ -27,6 +30,7 @@ impl Refused {
             broke: None,
             route: None,
             unread: false,
+            overload: None,
         }
     }
 
@@ -51,6 +55,14 @@ impl Refused {
         }
     }
 
+    /// Turned away at a bound, before its body was read.
+    pub fn full(code: GatewayCode, overload: Overload) -> Refused {
+        Refused {
+            overload: Some(overload),
+            ..Refused::unread(code)
+        }
+    }
+
     /// The client left during the upload, or broke its framing.
     pub fn gone(error: Box<Error>) -> Refused {
         Refused {
@@ -58,6 +70,7 @@ impl Refused {
             broke: Some(error),
             route: None,
             unread: true,
+            overload: None,
         }
     }
 }

@@ -82,7 +82,7 @@ impl DataPlane {
             if ended && let Some(attempt) = upstream.take() {
                 attempt.release().await;
             }
-            session.write_response_tasks(tasks).await?;
+            write(session, &operation.cell, tasks).await?;
             if ended {
                 break;
             }
@@ -187,8 +187,31 @@ async fn gone(session: &mut Session) -> Box<Error> {
     }
 }
 
+/// Writes what there is for the client, who may take his time for it, and no more than that.
+async fn write(session: &mut Session, cell: &OperationCell, tasks: Vec<HttpTask>) -> Result<()> {
+    let lengths = tasks.iter().map(|task| match task {
+        HttpTask::Body(Some(part), _) => part.len(),
+        _ => 0,
+    });
+    let bytes = lengths.sum();
+    let allowance = cell.allowance(bytes);
+    if allowance.is_zero() {
+        let slow = Error::explain(ErrorType::WriteTimedout, "the client reads too slowly");
+        return Err(slow.into_down());
+    }
+    session.set_write_timeout(Some(allowance));
+    // What there is room for is written at once: it is the client who makes this long.
+    let began = Instant::now();
+    session.write_response_tasks(tasks).await?;
+    cell.took(bytes, began.elapsed());
+    Ok(())
+}
+
 /// Tells the executor of an operation that its answer broke, or its client.
 pub(super) fn broke(cell: &OperationCell, error: &Error) {
+    if error.etype() == &ErrorType::WriteTimedout && has_left(error) {
+        cell.read_too_slowly();
+    }
     let _ = cell.feed(
         match (cell.end_seen(), has_left(error), cell.has_committed()) {
             (true, ..) => Event::StreamEnded(StreamEnd::Complete),

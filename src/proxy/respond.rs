@@ -41,7 +41,7 @@ pub fn gateway_error(family: Family, error: &GatewayError, request_id: &str) -> 
         header.insert_header("upgrade", "websocket")?;
         header.insert_header("sec-websocket-version", handshake::VERSION)?;
     }
-    if error.status() == 503 {
+    if error.status() == 503 || error.code() == GatewayCode::ClientLimit {
         header.insert_header("retry-after", RETRY_AFTER_SECONDS)?;
     }
     Ok(Answer { header, body })

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pingora_core::modules::http::HttpModules;
+use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -16,7 +17,8 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use rand::Rng;
 
 use super::body;
-use super::ctx::{RequestCtx, Requester};
+use super::ctx::{RequestCtx, Requester, Told};
+use super::front;
 use super::gateway::{Gateway, check_client};
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
@@ -89,48 +91,38 @@ impl DataPlane {
         }
     }
 
-    fn family(session: &Session) -> Family {
-        let has = |name: &str| session.get_header(name).is_some();
-        let path = session.req_header().uri.path();
-        family_of(
-            path,
-            has("anthropic-version").into(),
-            has("x-goog-api-key").into(),
-        )
-    }
-
     async fn refuse(
         &self,
         session: &mut Session,
-        ctx: &RequestCtx,
+        ctx: &mut RequestCtx,
         who: &Requester,
         refused: Refused,
     ) -> Result<bool> {
         let now = self.gateway.around.clock.stamp();
         let Some(error) = refused.error else {
-            ctx.refused(
-                who,
-                refused.route,
-                CLIENT_CLOSED_REQUEST,
-                "client_gone",
-                now,
-            );
+            let told = Told {
+                route: refused.route,
+                status: CLIENT_CLOSED_REQUEST,
+                code: "client_gone",
+                overload: None,
+            };
+            ctx.refused(who, told, now);
             session.set_keepalive(None);
             return match refused.broke {
                 Some(error) => Err(error.into_down()),
                 None => Ok(true),
             };
         };
-        ctx.refused(
-            who,
-            refused.route,
-            error.status(),
-            error.code().label(),
-            now,
-        );
+        let told = Told {
+            route: refused.route,
+            status: error.status(),
+            code: error.code().label(),
+            overload: refused.overload,
+        };
+        ctx.refused(who, told, now);
         let family = who
             .api
-            .map_or_else(|| Self::family(session), |api| api.family());
+            .map_or_else(|| family(session.as_downstream()), |api| api.family());
         let mut answer = respond::gateway_error(family, &error, &who.id)?;
         if error.code() == GatewayCode::MethodNotAllowed {
             let allow = match recognise("", session.req_header().uri.path()) {
@@ -145,7 +137,11 @@ impl DataPlane {
         ) {
             body::skip(session.as_downstream_mut()).await;
         }
-        let is_cut = refused.unread && !session.as_downstream_mut().is_body_done();
+        // Whoever finds no room comes again, and a new connection costs both sides more than a small body. A drain wants it closed.
+        let passes = refused.overload.is_some()
+            && error.code() != GatewayCode::ShuttingDown
+            && body::pass_over(session.as_downstream_mut());
+        let is_cut = refused.unread && !passes && !session.as_downstream_mut().is_body_done();
         if is_cut {
             session.set_keepalive(None);
         }
@@ -167,7 +163,7 @@ impl DataPlane {
                 ModelPattern::Prefix(_) => None,
             })
             .collect();
-        let body = Bytes::from(models_list(Self::family(session), &names, 0));
+        let body = Bytes::from(models_list(family(session.as_downstream()), &names, 0));
         let mut header = ResponseHeader::build(200, Some(4))?;
         header.insert_header("content-type", "application/json")?;
         header.insert_header("content-length", body.len())?;
@@ -175,6 +171,17 @@ impl DataPlane {
         write(session, Answer { header, body }).await?;
         Ok(true)
     }
+}
+
+/// The format of a request whose path names none, by its path and headers.
+pub(super) fn family(session: &ServerSession) -> Family {
+    let has = |name: &str| session.get_header(name).is_some();
+    let path = session.req_header().uri.path();
+    family_of(
+        path,
+        has("anthropic-version").into(),
+        has("x-goog-api-key").into(),
+    )
 }
 
 /// Writes an answer outside a session.
@@ -211,7 +218,7 @@ pub(super) async fn write_final(
 }
 
 /// A request id: 48 bits of Unix time in milliseconds, then chance. Ids that begin with the time are written at the end of a store's index.
-fn made_id(now: WallTime) -> String {
+pub(super) fn made_id(now: WallTime) -> String {
     let millis = u128::try_from(now.unix_micros() / 1_000).unwrap_or_default();
     let chance = rand::rng().random::<u128>() >> 48;
     format!("{:032x}", (millis << 80) | chance)
@@ -222,6 +229,7 @@ impl ProxyHttp for DataPlane {
     type CTX = RequestCtx;
 
     fn new_ctx(&self) -> RequestCtx {
+        front::head_arrived();
         RequestCtx::new(&self.gateway.around)
     }
 
@@ -314,9 +322,11 @@ impl ProxyHttp for DataPlane {
         end: bool,
         ctx: &mut RequestCtx,
     ) -> Result<Option<Duration>> {
-        if let Some(cell) = ctx.cell() {
-            cell.wrote(body.as_ref().map_or(0, Bytes::len), end);
-        }
+        let Some(cell) = ctx.cell() else {
+            return Ok(None);
+        };
+        let bytes = body.as_ref().map_or(0, Bytes::len);
+        cell.wrote(bytes, end);
         Ok(None)
     }
 

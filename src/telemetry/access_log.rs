@@ -91,6 +91,9 @@ pub fn refusal_line(refusal: &Refusal, outcome: OperationOutcome) -> String {
     line.plain("sends", 0);
     line.plain("rounds", 0);
     line.plain("duration_ms", refusal.latency.as_millis());
+    if let Some(limit) = refusal.overload {
+        line.plain("limit", limit.label());
+    }
     line.0
 }
 

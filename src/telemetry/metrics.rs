@@ -7,6 +7,7 @@ use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use crate::policy::overload::{Overload, SlowPhase};
 use crate::proxy::host::DrainEnd;
 
 /// Whole requests and waits, in seconds: an embedding takes milliseconds, a long generation ten minutes.
@@ -50,6 +51,12 @@ pub(super) struct Families {
     pub drains: IntGauge,
     pub drain_ends: IntCounterVec,
     pub buffered_bytes: IntGauge,
+    pub operations: IntGauge,
+    pub connections: IntGauge,
+    /// By the position of the bound.
+    pub overloads: Vec<IntCounter>,
+    /// By the position of the phase.
+    pub slow_clients: Vec<IntCounter>,
     pub provider_healthy: IntGaugeVec,
     pub unexpected: IntCounterVec,
     pub token_exchanges: IntCounterVec,
@@ -96,7 +103,31 @@ impl Families {
         for end in DrainEnd::ALL {
             drain_ends.with_label_values(&[end.label()]);
         }
+        let overloads = counters(
+            &r,
+            "rondo_overload_refusals_total",
+            "Requests and connections that were turned away, by the bound that was met.",
+            &["limit"],
+        )?;
+        let slow_clients = counters(
+            &r,
+            "rondo_slow_clients_total",
+            "Clients that were ended because they were too slow, by what they were too slow with.",
+            &["phase"],
+        )?;
         Ok(Families {
+            overloads: each(&overloads, Overload::ALL.map(Overload::label)),
+            slow_clients: each(&slow_clients, SlowPhase::ALL.map(SlowPhase::label)),
+            operations: gauge(
+                &r,
+                "rondo_inflight_operations",
+                "Operations under way, of which there are at most server.max_in_flight.",
+            )?,
+            connections: gauge(
+                &r,
+                "rondo_client_connections",
+                "Client connections, of which there are at most server.max_connections.",
+            )?,
             requests: counters(
                 &r,
                 "rondo_requests_total",
@@ -289,6 +320,14 @@ pub(super) fn counters(
     labels: &[&str],
 ) -> prometheus::Result<IntCounterVec> {
     add(r, IntCounterVec::new(Opts::new(name, help), labels)?)
+}
+
+/// One counter a label value, in their order.
+fn each<const N: usize>(family: &IntCounterVec, labels: [&str; N]) -> Vec<IntCounter> {
+    labels
+        .into_iter()
+        .map(|label| family.with_label_values(&[label]))
+        .collect()
 }
 
 fn gauges(

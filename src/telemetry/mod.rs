@@ -28,6 +28,7 @@ use rand::{RngCore, SeedableRng};
 
 use crate::ledger::{Book, Record};
 use crate::policy::buffered::BufferedBytes;
+use crate::policy::overload::Occupancy;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::host::Clock;
 use crate::store::Counts;
@@ -61,6 +62,8 @@ impl ReloadResult {
 pub struct Setup {
     /// The process's account of held bodies, read at every scrape.
     pub buffered: Arc<BufferedBytes>,
+    /// What is under way in the process, likewise.
+    pub occupancy: Arc<Occupancy>,
     /// Names this process in the records.
     pub boot_id: Arc<str>,
     /// The records. Whoever collects them holds it as well.
@@ -74,6 +77,7 @@ impl Setup {
     pub fn in_memory() -> Setup {
         Setup {
             buffered: Arc::default(),
+            occupancy: Arc::default(),
             boot_id: Arc::from(format!("{:016x}", SmallRng::from_os_rng().next_u64())),
             book: Arc::default(),
             recording: None,
@@ -95,6 +99,7 @@ pub struct Telemetry {
     families: Arc<Families>,
     generations: Generations,
     buffered: Arc<BufferedBytes>,
+    occupancy: Arc<Occupancy>,
     boot_id: Arc<str>,
     book: Arc<Book>,
     recording: Option<Arc<Counts>>,
@@ -120,6 +125,7 @@ impl Telemetry {
             generations: Generations::new(Arc::clone(&families)),
             families,
             buffered: setup.buffered,
+            occupancy: setup.occupancy,
             boot_id: setup.boot_id,
             book: setup.book,
             recording: setup.recording,
@@ -154,8 +160,17 @@ impl Telemetry {
     /// All metrics in the Prometheus text format.
     pub fn render(&self) -> String {
         let _turn = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = i64::try_from(self.buffered.held()).unwrap_or(i64::MAX);
-        self.families.buffered_bytes.set(held);
+        let gauges = [
+            (&self.families.buffered_bytes, self.buffered.held()),
+            (&self.families.operations, self.occupancy.operations.taken()),
+            (
+                &self.families.connections,
+                self.occupancy.connections.taken(),
+            ),
+        ];
+        for (gauge, value) in gauges {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
         self.families.waiting.reset();
         self.families.provider_healthy.reset();
         for route in self.generations.current_routes() {

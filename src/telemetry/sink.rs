@@ -7,6 +7,7 @@ use super::{Telemetry, access_log, labels};
 use crate::core::usage::Usage;
 use crate::executor::effect::{Begin, Note};
 use crate::ledger::{AttemptFacts, Ending, LateUsage, Moment, Opening};
+use crate::policy::overload::{Overload, SlowPhase};
 use crate::proxy::host::{
     AttemptExtras, DrainEnd, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
 };
@@ -93,6 +94,18 @@ impl Observer for Telemetry {
         series.request_ended(refusal.api, outcome, refusal.status);
         series.observe_duration(refusal.api, refusal.latency);
         access_log::refusal(refusal, outcome);
+    }
+
+    fn overloaded(&self, limit: Overload) {
+        if let Some(counter) = self.families.overloads.get(limit as usize) {
+            counter.inc();
+        }
+    }
+
+    fn slow_client(&self, phase: SlowPhase) {
+        if let Some(counter) = self.families.slow_clients.get(phase as usize) {
+            counter.inc();
+        }
     }
 
     fn token_exchanged(&self, provider: &str, result: Exchanged) {

@@ -7,6 +7,7 @@ use rondo::core::settlement::State;
 use rondo::core::usage::Usage;
 use rondo::executor::effect::Note;
 use rondo::mock::{MockServer, Script};
+use rondo::policy::overload::{Overload, SlowPhase};
 use rondo::proxy::host::{
     AttemptExtras, DrainEnd, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
 };
@@ -117,6 +118,14 @@ impl Observer for Faulty {
 
     fn refused(&self, refusal: &Refusal) {
         self.inner.refused(refusal);
+    }
+
+    fn overloaded(&self, limit: Overload) {
+        self.inner.overloaded(limit);
+    }
+
+    fn slow_client(&self, phase: SlowPhase) {
+        self.inner.slow_client(phase);
     }
 
     fn token_exchanged(&self, provider: &str, result: Exchanged) {

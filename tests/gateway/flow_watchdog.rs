@@ -13,6 +13,7 @@ use rondo::core::usage::Usage;
 use rondo::executor::effect::Note;
 use rondo::ledger::Record;
 use rondo::ledger::totals::{Open, Totals};
+use rondo::policy::overload::{Overload, SlowPhase};
 use rondo::proxy::host::{
     AttemptExtras, DrainEnd, Exchanged, Observer, OperationEnd, OperationFacts, Refusal, Stamp,
 };
@@ -128,6 +129,14 @@ impl Observer for Judge {
 
     fn refused(&self, refusal: &Refusal) {
         self.inner.refused(refusal);
+    }
+
+    fn overloaded(&self, limit: Overload) {
+        self.inner.overloaded(limit);
+    }
+
+    fn slow_client(&self, phase: SlowPhase) {
+        self.inner.slow_client(phase);
     }
 
     fn token_exchanged(&self, provider: &str, result: Exchanged) {

@@ -312,6 +312,7 @@ fn refusals_are_counted_and_written_on_one_line() {
         api: None,
         status: 404,
         code: "model_not_found",
+        overload: None,
         latency: Duration::from_millis(3),
     };
     world.telemetry.refused(&refusal);

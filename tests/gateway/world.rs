@@ -93,6 +93,7 @@ impl World {
             boot_id: Arc::from(boot_id),
             book,
             recording: None,
+            occupancy: Arc::default(),
         });
         telemetry.adopt(&snapshot, ReloadResult::Initial);
         World {

@@ -36,6 +36,7 @@ use rondo::policy::retry_budget::RetryBudget;
 use rondo::policy::route::{Route, Target, TargetKey};
 use rondo::policy::routing::{Fallback, Mode, OnDisconnect, Routing};
 use rondo::policy::scheduling::RoutePolicy;
+use rondo::policy::seats::Seats;
 
 const fn at(micros: u64) -> MonoTime {
     MonoTime::from_micros(micros)
@@ -534,5 +535,52 @@ fn sends_in_flight_are_counted_and_given_back() {
         assert_eq!(load.sends(), 1);
         drop(held);
         assert_eq!(load.sends(), 0);
+    });
+}
+
+// R-B7: two that come at once, a bound of one: never both, never neither, and the count ends at nothing.
+#[test]
+fn seats_are_never_more_than_the_bound() {
+    loom::model(|| {
+        let seats = Arc::new(Seats::default());
+        let inside = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let visitor = |seats: Arc<Seats>, inside: Arc<loom::sync::atomic::AtomicUsize>| {
+            move || {
+                let Some(seat) = seats.take(1) else {
+                    return false;
+                };
+                let before = inside.fetch_add(1, loom::sync::atomic::Ordering::SeqCst);
+                assert_eq!(before, 0, "two on one seat");
+                inside.fetch_sub(1, loom::sync::atomic::Ordering::SeqCst);
+                drop(seat);
+                true
+            }
+        };
+        let other = thread::spawn(visitor(Arc::clone(&seats), Arc::clone(&inside)));
+        let here = visitor(Arc::clone(&seats), inside)();
+        let there = other.join().unwrap();
+        assert!(here || there, "a free seat was given to nobody");
+        assert_eq!(seats.taken(), 0);
+    });
+}
+
+// R-B7 R-C2: a bound that sinks while somebody comes: who comes by the old one was let in before, and nobody by the new one above it.
+#[test]
+fn a_bound_that_sinks_keeps_its_count() {
+    loom::model(|| {
+        let seats = Arc::new(Seats::default());
+        let held = seats.take(2).unwrap();
+        let coming = {
+            let seats = Arc::clone(&seats);
+            thread::spawn(move || seats.take(2))
+        };
+        let sunk = seats.take(1);
+        assert!(sunk.is_none(), "the held seat fills the new bound");
+        drop(held);
+        let came = coming.join().unwrap();
+        assert!(came.is_some());
+        assert_eq!(seats.taken(), 1);
+        drop(came);
+        assert_eq!(seats.taken(), 0);
     });
 }

@@ -39,6 +39,7 @@ mod ledger_collect;
 mod ledger_spool;
 mod local_limits;
 mod model;
+mod overload;
 mod policy_clients;
 mod policy_draws;
 mod policy_ordering;

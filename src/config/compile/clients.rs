@@ -14,7 +14,8 @@ use crate::policy::clients::ClientKeys;
 impl Compiler<'_> {
     pub(super) fn clients(&mut self, map: &Map<'_>) -> ClientKeys {
         let mut names = BTreeSet::new();
-        let mut keys = Vec::new();
+        let (mut keys, mut limits) = (Vec::new(), Vec::new());
+        let common = map.number("max_in_flight");
         for item in map.maps("keys") {
             let name = item.text("name").unwrap_or_default();
             if !name.is_empty() && !names.insert(name) {
@@ -23,7 +24,9 @@ impl Compiler<'_> {
             }
             let source = item.given_map("secret");
             if let Some(secret) = source.and_then(|source| secret::resolve(self, &source)) {
+                let limit = item.given_number("max_in_flight").unwrap_or(common);
                 keys.push((Arc::from(name), secret));
+                limits.push(Some(limit).filter(|limit| *limit > 0));
             }
         }
         let required = map.flag("required") == Some(true);
@@ -39,6 +42,10 @@ impl Compiler<'_> {
             required,
             salt.unwrap_or_else(|| rand::rng().random()),
             known,
+        )
+        .limited(
+            limits.into_iter(),
+            self.previous.map(|previous| &previous.clients),
         )
     }
 

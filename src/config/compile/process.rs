@@ -35,7 +35,13 @@ impl Compiler<'_> {
             route_headers: server.flag("route_headers").unwrap_or_default(),
             client_read_timeout: server.millis("client_read_timeout_ms"),
             client_write_timeout: server.millis("client_write_timeout_ms"),
+            client_header_timeout: server.millis("client_header_timeout_ms"),
+            upload_rate_min: given(server.number("min_upload_bytes_per_second")),
+            download_rate_min: given(server.number("min_download_bytes_per_second")),
             keepalive_timeout: server.millis("keepalive_timeout_ms"),
+            in_flight_max: given(server.number("max_in_flight")).unwrap_or(defaults::MAX_IN_FLIGHT),
+            connections_max: given(server.number("max_connections"))
+                .unwrap_or(defaults::MAX_CONNECTIONS),
         }
     }
 
@@ -166,6 +172,11 @@ impl Compiler<'_> {
             self.report.refuse(&ledger.at(key), message);
         }
     }
+}
+
+/// Zero says that nothing is said.
+fn given(number: u64) -> Option<u64> {
+    Some(number).filter(|number| *number > 0)
 }
 
 /// Port 0 stands for any free port, so two such listeners do not meet.

@@ -1,7 +1,7 @@
 //! `profiles`, `scheduler`, `rules` and `client_keys`, and what `routing` has of them.
 
 use super::super::defaults as preset;
-use super::super::schema::Preset::{Flag, Word};
+use super::super::schema::Preset::{Flag, Number, Word};
 use super::super::schema::{Choice, Field, Given, Kind, Need, Shape, Text};
 use super::routes::ROUTING_FIELDS;
 use super::{SECRET, choice, defaulted, list, number, optional, required, shape};
@@ -334,6 +334,12 @@ pub(super) static CLIENT_KEYS: Shape = shape(
             Flag(preset::CLIENT_KEYS_REQUIRED),
             "Whether a client without one of them is refused with 401.",
         ),
+        defaulted(
+            "max_in_flight",
+            number(0, preset::AT_ONCE_MAX, ""),
+            Number(preset::CLIENT_MAX_IN_FLIGHT),
+            "Operations of each of these clients at once; above it a new request is answered with 429. 0 is no limit but the process's.",
+        ),
         optional(
             "keys",
             list(&CLIENT_KEY_ITEM, 0, preset::CLIENT_KEYS_MAX),
@@ -352,5 +358,11 @@ static CLIENT_KEY: Shape = shape(
             "Name for records and rules; not the key.",
         ),
         required("secret", Kind::Mapping(&SECRET), "The key itself."),
+        optional(
+            "max_in_flight",
+            number(0, preset::AT_ONCE_MAX, ""),
+            "as client_keys.max_in_flight says",
+            "Operations of this client at once. 0 is no limit but the process's.",
+        ),
     ],
 );

@@ -54,7 +54,7 @@ pub(super) static SERVER: Shape = shape(
             "client_read_timeout_ms",
             millis(1),
             Number(preset::CLIENT_READ_TIMEOUT_MS),
-            "Time for a client's request head, and for each pause inside its body; the whole body may take ten times as long.",
+            "Longest pause inside a client's request body; the whole body may take ten times as long.",
         ),
         defaulted(
             "client_write_timeout_ms",
@@ -63,10 +63,40 @@ pub(super) static SERVER: Shape = shape(
             "Longest time that a client leaves a piece of its answer unread; then it counts as gone.",
         ),
         defaulted(
+            "client_header_timeout_ms",
+            millis(1),
+            Number(preset::CLIENT_HEADER_TIMEOUT_MS),
+            "Time for a client's whole request head, from the connection or the end of the request before; idle time between requests comes on top.",
+        ),
+        defaulted(
+            "min_upload_bytes_per_second",
+            number(0, preset::RATE_MIN_MAX, ""),
+            Number(preset::MIN_UPLOAD_BYTES_PER_SECOND),
+            "Least average rate of a request body after the first client_read_timeout_ms; a slower one is answered with 408. 0 asks for none.",
+        ),
+        defaulted(
+            "min_download_bytes_per_second",
+            number(0, preset::RATE_MIN_MAX, ""),
+            Number(preset::MIN_DOWNLOAD_BYTES_PER_SECOND),
+            "Least rate at which a client takes an answer that waits for it. Once it is client_write_timeout_ms behind, it counts as gone. 0 asks for none.",
+        ),
+        defaulted(
             "keepalive_timeout_ms",
             millis(1),
             Number(preset::KEEPALIVE_TIMEOUT_MS),
-            "How long an idle client connection is kept between requests.",
+            "How long an idle client connection is kept between requests. For HTTP/2 a change needs a restart.",
+        ),
+        defaulted(
+            "max_in_flight",
+            number(0, preset::AT_ONCE_MAX, ""),
+            Number(preset::MAX_IN_FLIGHT),
+            "Operations at once, from the request head to the end of the answer; above it a new request is answered with 503 before it is read. 0 is the default.",
+        ),
+        defaulted(
+            "max_connections",
+            number(0, preset::AT_ONCE_MAX, ""),
+            Number(preset::MAX_CONNECTIONS),
+            "Client connections at once; above it a new one is answered with 503 and closed, over TLS closed before the handshake. 0 is the default.",
         ),
     ],
 );

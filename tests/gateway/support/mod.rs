@@ -186,6 +186,8 @@ impl Rondo {
     pub async fn assert_quiet(&self) {
         self.idle().await;
         assert_eq!(self.app.gateway.buffered.held(), 0, "held bytes");
+        let operations = self.app.gateway.occupancy.operations.taken();
+        assert_eq!(operations, 0, "seats of operations");
         for route in &self.app.snapshot().routes {
             assert_eq!(route.waiters.waiting(), 0, "sleepers of {}", route.name);
             assert_eq!(
