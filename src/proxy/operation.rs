@@ -329,6 +329,7 @@ impl OperationCell {
 
     /// Reports the end to the observer, once. An operation that did not settle is settled as dropped first.
     pub fn report_end(&self) {
+        let _report = self.around.inflight.report();
         let at = self.around.clock.stamp();
         let mut inner = self.inner.lock();
         if let Some(event) = inner.guard.owes(&inner.executor) {
@@ -441,6 +442,8 @@ impl OperationCell {
 /// The last holder lets go: whoever it was, the record is settled.
 impl Drop for OperationCell {
     fn drop(&mut self) {
+        // Before it is struck off, so that the end of the process sees one or the other.
+        let _report = self.around.inflight.report();
         self.around.inflight.strike(self);
         self.report_end();
     }

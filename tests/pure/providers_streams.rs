@@ -467,7 +467,7 @@ fn event_streams_are_split_by_the_rules() {
         ("data: a", &[("", "a")]),
         ("\u{feff}data: a\n\n", &[("", "a")]),
         ("\u{feff}: c\n\ndata: a\n\n", &[("", "a")]),
-        ("\n\u{feff}data: a\n\n", &[("", "\u{feff}data: a\n")]),
+        ("\n\u{feff}data: a\n\n", &[("", "\u{feff}data: a")]),
     ];
     for (text, wanted) in cases {
         let mut found = Vec::new();
