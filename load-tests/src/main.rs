@@ -67,8 +67,15 @@ impl Options {
                 "--gap-us" => options.gap_us = value.parse().ok()?,
                 "--rate" => options.rate = value.parse().ok()?,
                 "--body" => options.body = value.parse().ok()?,
-                "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => options.ledger = value,
-                "--seconds" => options.seconds = value.parse().ok().filter(|seconds| (1..=600).contains(seconds))?,
+                "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => {
+                    options.ledger = value
+                }
+                "--seconds" => {
+                    options.seconds = value
+                        .parse()
+                        .ok()
+                        .filter(|seconds| (1..=600).contains(seconds))?
+                }
                 _ => return None,
             }
         }
