@@ -4,6 +4,7 @@
 //! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
+//! `rondo-load-tests report`: what the samples in `report/raw/` say.
 //! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
 
 mod chunks;
@@ -12,12 +13,14 @@ mod crash;
 mod gateway;
 mod holding;
 mod outage;
+mod report;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage
+const USAGE: &str = "usage: rondo-load-tests report [DIR]
+       rondo-load-tests chunks|closed|crash|holding|ledger-outage
   --binary FILE               the gateway (target/release/rondo)
   --count N                   samples, rounds or attempts
   --gap-us N                  microseconds between two chunks
@@ -87,6 +90,9 @@ impl Options {
 async fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let scenario = args.next().unwrap_or_default();
+    if scenario == "report" {
+        return report::run(args);
+    }
     let Some(options) = Options::parse(&scenario, args) else {
         return usage();
     };
