@@ -4,6 +4,7 @@
 //! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
+//! `rondo-load-tests run`: the scenarios of `scenarios/`, systems side by side.
 //! `rondo-load-tests report`: what the samples in `report/raw/` say.
 //! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
 
@@ -14,12 +15,14 @@ mod gateway;
 mod holding;
 mod outage;
 mod report;
+mod rig;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests report [DIR]
+const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--dir DIR] [--systems A,B]
+       rondo-load-tests report [DIR]
        rondo-load-tests chunks|closed|crash|holding|ledger-outage
   --binary FILE               the gateway (target/release/rondo)
   --count N                   samples, rounds or attempts
@@ -90,8 +93,10 @@ impl Options {
 async fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let scenario = args.next().unwrap_or_default();
-    if scenario == "report" {
-        return report::run(args);
+    match scenario.as_str() {
+        "run" => return rig::run::run(args),
+        "report" => return report::run(args),
+        _ => {}
     }
     let Some(options) = Options::parse(&scenario, args) else {
         return usage();

@@ -1,7 +1,8 @@
 //! What was measured and what it says: `raw` keeps samples, this renders them. Nothing here measures.
 
-#[allow(dead_code, reason = "scenarios that write samples come next")]
+pub mod machine;
 pub mod raw;
+pub mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
