@@ -24,7 +24,7 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     let upper = sorted.get(middle)?;
-    let lower = if sorted.len() % 2 == 0 {
+    let lower = if sorted.len().is_multiple_of(2) {
         sorted.get(middle.checked_sub(1)?)?
     } else {
         upper

@@ -3,6 +3,7 @@
 //! Not here: the order of samples (`run`), their meaning (`report`).
 
 use std::io;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,6 +26,10 @@ const READINGS: u32 = 10;
 const READING_EVERY: u64 = 100 * MILLI;
 /// Time between the start of a system and the first reading of its memory.
 const SETTLE: u64 = 500 * MILLI;
+/// System calls are counted for so long; the load begins later and ends earlier, so that all of its calls are counted.
+const COUNTED_SECS: &str = "1.5";
+const COUNTED_AFTER: u64 = 300 * MILLI;
+const COUNTED_FOR: u64 = 800 * MILLI;
 /// Open files for everything else than requests that are held.
 const FILES_SPARE: u64 = 500;
 
@@ -200,6 +205,43 @@ fn files_each(scenario: &Scenario) -> u64 {
     } else {
         1
     }
+}
+
+/// System calls for each request of a closed loop, counted by the kernel; nothing where `perf` may not, or is not there.
+pub fn syscalls(system: &System, scenario: &Scenario, routes: usize) -> io::Result<Option<f64>> {
+    let (Load::Closed { conns, .. }, ids) = (&scenario.load, system.processes()) else {
+        return Ok(None);
+    };
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+    let mut command = Command::new("perf");
+    command.args([
+        "stat",
+        "-x",
+        ",",
+        "-e",
+        "raw_syscalls:sys_enter",
+        "-p",
+        &ids.join(","),
+        "--",
+    ]);
+    command
+        .args(["sleep", COUNTED_SECS])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let Ok(child) = command.spawn() else {
+        return Ok(None);
+    };
+    wait(COUNTED_AFTER);
+    let mut pool = Pool::new(system.port, requests(system, scenario, routes))?;
+    let answers = load::closed(&mut pool, *conns, 0, COUNTED_FOR)?.all();
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.contains("sys_enter"));
+    let count = line.and_then(|line| line.split(',').next()?.parse::<f64>().ok());
+    Ok(count.map(|count| count / answers.max(1) as f64))
 }
 
 /// Memory of requests that wait in the gateway.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::rounds::{Form, Sample, sample, warm};
+use super::rounds::{Form, Sample, sample, syscalls, warm};
 use super::scenario::{Load, Peer, Scenario, Size, find, read};
 use super::sys;
 use super::system::{Place, System, What, installed};
@@ -204,6 +204,14 @@ impl<'s> Bench<'s> {
                 if let Some(instance) = instances.get(at) {
                     self.record(&instance.label, &sample, direct.as_deref());
                 }
+            }
+        }
+        for instance in &instances {
+            if let Some(system) = &instance.system
+                && let Some(calls) = syscalls(system, self.scenario, instance.routes)?
+            {
+                self.raw
+                    .record(&instance.label, "system calls/request", calls);
             }
         }
         if let Some(others) = spread(&others) {
