@@ -141,8 +141,7 @@ fn curves(points: &[String], lines: &[(String, Vec<f64>)]) -> String {
     let step = (WIDTH - LEFT - RIGHT) / (points.len().max(2) - 1) as f64;
     let x = |at: usize| LEFT + at as f64 * step;
     let mut out = String::new();
-    for power in low as i32..=high as i32 {
-        let value = f64::from(power).exp2();
+    for value in round_values(low.exp2(), high.exp2()) {
         out.push_str(&format!(
             "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{0:.1}\" x2=\"{1:.1}\" y2=\"{0:.1}\"/>\
              <text class=\"dim\" x=\"{2:.1}\" y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
@@ -182,6 +181,13 @@ fn curves(points: &[String], lines: &[(String, Vec<f64>)]) -> String {
         ));
     }
     picture(HEIGHT, &out)
+}
+
+/// 1, 2, 5, 10 and so on, as far as they lie between the two.
+fn round_values(low: f64, high: f64) -> impl Iterator<Item = f64> {
+    let decades =
+        (-7..=13).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10.0_f64.powi(power)));
+    decades.filter(move |value| (low..=high).contains(value))
 }
 
 /// The logarithm of what may be nothing.
@@ -252,6 +258,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn scales_of_curves_have_round_numbers() {
+        assert_eq!(
+            round_values(0.9, 25.0).collect::<Vec<_>>(),
+            [1.0, 2.0, 5.0, 10.0, 20.0]
+        );
     }
 
     #[test]

@@ -27,9 +27,9 @@ const READING_EVERY: u64 = 100 * MILLI;
 /// Time between the start of a system and the first reading of its memory.
 const SETTLE: u64 = 500 * MILLI;
 /// System calls are counted for so long; the load begins later and ends earlier, so that all of its calls are counted.
-const COUNTED_SECS: &str = "1.5";
-const COUNTED_AFTER: u64 = 300 * MILLI;
-const COUNTED_FOR: u64 = 800 * MILLI;
+const COUNTED_SECS: &str = "1";
+const COUNTED_AFTER: u64 = 200 * MILLI;
+const COUNTED_FOR: u64 = 500 * MILLI;
 /// Open files for everything else than requests that are held.
 const FILES_SPARE: u64 = 500;
 

@@ -24,6 +24,9 @@ const END_MAX: Duration = Duration::from_secs(3);
 /// Time for one answer while it is found out whether a system serves.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
+/// How directories of systems begin; the id of this process follows.
+const FOLDER: &str = "rondo-rig-";
+
 /// What is to be started.
 pub enum What<'a> {
     /// The load goes to the primary upstream.
@@ -79,8 +82,8 @@ impl System {
         }
         let (port, admin) = (free_port()?, free_port()?);
         let name = label.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let folder =
-            std::env::temp_dir().join(format!("rondo-rig-{}-{name}-{port}", std::process::id()));
+        let own = std::process::id();
+        let folder = std::env::temp_dir().join(format!("{FOLDER}{own}-{name}-{port}"));
         std::fs::create_dir_all(&folder)?;
         let mut system = System {
             port,
@@ -197,6 +200,23 @@ impl Drop for System {
         }
         if self.folder.file_name().is_some() {
             let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Removes what rigs left that were killed: directories of processes that are no more.
+pub fn sweep() {
+    for entry in std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let id = name
+            .strip_prefix(FOLDER)
+            .and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if id.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
