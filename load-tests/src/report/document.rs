@@ -58,7 +58,8 @@ pub fn build(raws: &[Raw], machine: &Machine) -> Vec<Block> {
         Block::Text(
             "Medians over rounds; smallest and largest round in brackets. Systems take turns in each round, forwards and then backwards, and \
              are compared by their ratio within a round: it holds on other machines, the numbers do not. The system under test has one core, \
-             load and upstreams another. Rondo keeps its records (SQLite) and its metrics."
+             load and upstreams another. Rondo keeps its records (SQLite) and its metrics; \
+             nobody writes an access log."
                 .to_owned(),
         ),
         Block::Table(

@@ -25,7 +25,7 @@ const LIMIT: u64 = 60 * SECOND;
 const READINGS: u32 = 10;
 const READING_EVERY: u64 = 100 * MILLI;
 /// Time between the start of a system and the first reading of its memory.
-const SETTLE: u64 = 500 * MILLI;
+const SETTLE: u64 = SECOND;
 /// System calls are counted for so long; the load begins later and ends earlier, so that all of its calls are counted.
 const COUNTED_SECS: &str = "1";
 const COUNTED_AFTER: u64 = 200 * MILLI;
@@ -58,14 +58,11 @@ pub struct Sample {
 
 /// The requests that a scenario sends to a system.
 fn requests(system: &System, scenario: &Scenario, routes: usize) -> Vec<Arc<[u8]>> {
-    let (body, stream) = match scenario.load {
-        Load::Closed { body, stream, .. } => (body, stream),
-        Load::Open { body, .. } | Load::Burst { body, .. } | Load::Hold { body, .. } => {
-            (body, false)
-        }
-        Load::Streams { body, .. } => (body, true),
-        Load::Idle { .. } => (0, false),
-    };
+    let body = scenario.load.body();
+    let stream = matches!(
+        scenario.load,
+        Load::Closed { stream: true, .. } | Load::Streams { .. }
+    );
     let count = routes.min(REQUESTS_MAX);
     let requests = (0..count).map(|at| {
         let model = format!("m{}", at * routes / count);
@@ -89,6 +86,10 @@ pub fn sample(
     form: Form,
 ) -> io::Result<Sample> {
     let mut pool = Pool::new(system.port, requests(system, scenario, routes))?;
+    if matches!(scenario.load, Load::Hold { .. }) {
+        // Listening was all that could be seen; workers may come after it.
+        wait(SETTLE);
+    }
     let ids = system.processes();
     let meter = Meter::start(&ids, upstreams);
     let length = |secs: f64| (secs * form.share * SECOND as f64) as u64;
@@ -253,7 +254,6 @@ fn hold(
     upstreams: &[Port],
     form: Form,
 ) -> io::Result<()> {
-    wait(SETTLE);
     let before = memory(ids);
     let asked = requests_seen(upstreams);
     let fit = usize::try_from(form.files.saturating_sub(FILES_SPARE) / each);

@@ -315,6 +315,7 @@ impl<'s> Bench<'s> {
             core: self.core,
             primary: number(primary),
             backup: number(1),
+            body: self.scenario.load.body(),
             answers: !matches!(self.scenario.load, Load::Hold { .. }),
         };
         match System::start(&instance.label, &instance.what, &place) {

@@ -116,6 +116,20 @@ pub enum Load {
     },
 }
 
+impl Load {
+    /// Bytes of a request's body.
+    pub fn body(&self) -> usize {
+        match self {
+            Load::Closed { body, .. }
+            | Load::Open { body, .. }
+            | Load::Burst { body, .. }
+            | Load::Streams { body, .. }
+            | Load::Hold { body, .. } => *body,
+            Load::Idle { .. } => 0,
+        }
+    }
+}
+
 /// Parts of Rondo's configuration that are laid over the rig's own.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -24,6 +24,8 @@ const END_MAX: Duration = Duration::from_secs(3);
 /// Time for one answer while it is found out whether a system serves.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
+/// The buffer that most programs have by default.
+const ROOM: usize = 16 << 10;
 /// How directories of systems begin; the id of this process follows.
 const FOLDER: &str = "rondo-rig-";
 
@@ -54,6 +56,8 @@ pub struct Place<'a> {
     pub primary: u16,
     /// The second one.
     pub backup: u16,
+    /// Bytes of a request's body.
+    pub body: usize,
     /// Whether a first request is answered; where requests are held, listening is all that can be seen.
     pub answers: bool,
 }
@@ -259,6 +263,7 @@ fn peer_command(
         ("@ADMIN@", admin.to_string()),
         ("@PRIMARY@", place.primary.to_string()),
         ("@BACKUP@", place.backup.to_string()),
+        ("@ROOM@", room(place.body).to_string()),
         ("@DIR@", system.folder.display().to_string()),
         ("@PEERS@", peers.display().to_string()),
     ];
@@ -278,6 +283,11 @@ fn peer_command(
     );
     let line = |(name, value): (&String, &String)| format!("{name}: {}\r\n", fill(value, &values));
     Ok((command, peer.headers.iter().map(line).collect()))
+}
+
+/// Bytes of a buffer that takes a whole request: 16 KiB, the usual size, unless the body needs more.
+fn room(body: usize) -> usize {
+    if body <= ROOM / 2 { ROOM } else { body + ROOM }
 }
 
 fn fill(text: &str, values: &[(&str, String)]) -> String {
