@@ -21,7 +21,7 @@ mod stats;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--dir DIR] [--systems A,B]
+const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--before FILE] [--dir DIR] [--systems A,B]
        rondo-load-tests report [DIR]
        rondo-load-tests chunks|closed|crash|holding|ledger-outage
   --binary FILE               the gateway (target/release/rondo)

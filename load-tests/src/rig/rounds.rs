@@ -17,6 +17,8 @@ use super::system::System;
 use super::upstream::{Answer, Port};
 use crate::report::stats::quantile;
 
+/// Seconds of a load that are not measured, before those that are.
+const WARM_SECS: f64 = 0.2;
 /// Different requests at most; with more routes an even share of them is asked for.
 const REQUESTS_MAX: usize = 256;
 /// Time for streams and held requests beyond what the script needs.
@@ -92,102 +94,133 @@ pub fn sample(
     }
     let ids = system.processes();
     let meter = Meter::start(&ids, upstreams);
-    let length = |secs: f64| (secs * form.share * SECOND as f64) as u64;
+    let turn = Turn {
+        scenario,
+        upstreams,
+        form,
+        ids: &ids,
+        meter,
+    };
     let mut sample = Sample::default();
-    match &scenario.load {
-        Load::Closed {
-            conns,
-            secs,
-            stream,
-            ..
-        } => {
-            let outcome = load::closed(&mut pool, *conns, length(0.2), length(*secs))?;
-            let (rate, cpu) = match stream {
-                false => ("requests/s", "CPU s/10k requests"),
-                true => ("streams/s", "CPU s/10k streams"),
-            };
-            sample
-                .metrics
-                .push((rate, outcome.counted as f64 / outcome.seconds));
-            meter.end(&mut sample, &ids, Some((cpu, outcome.all())));
-            if matches!(scenario.upstreams.primary, Answer::Throttle { .. }) {
-                sample.metrics.push((
-                    "primary asked, share",
-                    meter.asked(upstreams) / outcome.all() as f64,
-                ));
-            }
-            sample.take(&outcome);
-        }
-        Load::Open {
-            rate, conns, secs, ..
-        } => {
-            let mut outcome = load::open(&mut pool, *conns, *rate, length(0.2), length(*secs))?;
-            meter.end(
-                &mut sample,
-                &ids,
-                Some(("CPU s/10k requests", outcome.all())),
-            );
-            sample.latencies(&mut outcome.latencies);
-            sample.take(&outcome);
-        }
-        Load::Burst {
-            conns,
-            every_ms,
-            secs,
-            ..
-        } => {
-            let mut outcome = load::burst(&mut pool, *conns, every_ms * MILLI, length(*secs))?;
-            meter.end(
-                &mut sample,
-                &ids,
-                Some(("CPU s/10k requests", outcome.all())),
-            );
-            sample.latencies(&mut outcome.latencies);
-            sample.take(&outcome);
-        }
-        Load::Streams { count, ramp_ms, .. } => {
-            let before = memory(&ids);
-            let mut at_plateau = Memory::default();
-            let plateau = &mut || at_plateau = memory(&ids);
-            let mut outcome = load::streams(&mut pool, *count, ramp_ms * MILLI, LIMIT, plateau)?;
-            let grown = at_plateau.now.saturating_sub(before.now) as f64 / 1024.0;
-            sample.metrics.push(("KiB/stream", grown / *count as f64));
-            sample.metrics.push((
-                "chunk p50 us",
-                quantile(&mut outcome.ages, 0.5) as f64 / 1e3,
-            ));
-            sample.metrics.push((
-                "chunk p99 us",
-                quantile(&mut outcome.ages, 0.99) as f64 / 1e3,
-            ));
-            let chunks = outcome.ages.len() as u64;
-            meter.end(&mut sample, &ids, Some(("CPU s/10k chunks", chunks)));
-            sample.take(&outcome);
-            sample.lost += lost_events(scenario, *count, chunks);
-        }
-        Load::Hold { count, sends, .. } => {
-            let held = Held {
-                count: *count,
-                sends: *sends,
-                each: files_each(scenario),
-            };
-            hold(&mut pool, &mut sample, &ids, held, upstreams, form)?;
-        }
-        Load::Idle { secs } => {
-            wait(length(*secs));
-            let seconds = secs * form.share;
-            sample
-                .metrics
-                .push(("CPU ms/s", Cpu::of(&ids).since(meter.cpu) * 1e3 / seconds));
-            meter.end(&mut sample, &ids, None);
-        }
-    }
+    turn.load(&mut pool, &mut sample)?;
     if ids.is_empty() {
-        sample
-            .metrics
-            .retain(|(metric, _)| !metric.starts_with("CPU") && !metric.contains("iB"));
+        let of_a_process = |metric: &str| metric.starts_with("CPU") || metric.contains("iB");
+        sample.metrics.retain(|(metric, _)| !of_a_process(metric));
     }
     Ok(sample)
+}
+
+/// One load, from the reading before it to the reading after it.
+struct Turn<'a> {
+    scenario: &'a Scenario,
+    upstreams: &'a [Port],
+    form: Form,
+    ids: &'a [u32],
+    meter: Meter,
+}
+
+impl Turn<'_> {
+    fn load(&self, pool: &mut Pool, sample: &mut Sample) -> io::Result<()> {
+        let length = |secs: f64| (secs * self.form.share * SECOND as f64) as u64;
+        match &self.scenario.load {
+            Load::Closed {
+                conns,
+                secs,
+                stream,
+                ..
+            } => {
+                let outcome = load::closed(pool, *conns, length(WARM_SECS), length(*secs))?;
+                self.closed(sample, &outcome, *stream);
+            }
+            Load::Open {
+                rate, conns, secs, ..
+            } => {
+                let outcome = load::open(pool, *conns, *rate, length(WARM_SECS), length(*secs))?;
+                self.timed(sample, outcome);
+            }
+            Load::Burst {
+                conns,
+                every_ms,
+                secs,
+                ..
+            } => {
+                let outcome = load::burst(pool, *conns, every_ms * MILLI, length(*secs))?;
+                self.timed(sample, outcome);
+            }
+            Load::Streams { count, ramp_ms, .. } => {
+                self.streams(pool, sample, *count, ramp_ms * MILLI)?
+            }
+            Load::Hold { count, sends, .. } => {
+                let held = Held {
+                    count: *count,
+                    sends: *sends,
+                    each: files_each(self.scenario),
+                };
+                hold(pool, sample, self.ids, held, self.upstreams, self.form)?;
+            }
+            Load::Idle { secs } => {
+                wait(length(*secs));
+                let used = Cpu::of(self.ids).since(self.meter.cpu);
+                sample
+                    .metrics
+                    .push(("CPU ms/s", used * 1e3 / (secs * self.form.share)));
+                self.meter.end(sample, self.ids, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a closed loop tells: rate and cost, no latency.
+    fn closed(&self, sample: &mut Sample, outcome: &Outcome, stream: bool) {
+        let (rate, cpu) = match stream {
+            false => ("requests/s", "CPU s/10k requests"),
+            true => ("streams/s", "CPU s/10k streams"),
+        };
+        sample
+            .metrics
+            .push((rate, outcome.counted as f64 / outcome.seconds));
+        self.meter.end(sample, self.ids, Some((cpu, outcome.all())));
+        if matches!(self.scenario.upstreams.primary, Answer::Throttle { .. }) {
+            let share = self.meter.asked(self.upstreams) / outcome.all() as f64;
+            sample.metrics.push(("primary asked, share", share));
+        }
+        sample.take(outcome);
+    }
+
+    /// What a load with instants of its own tells: latency and cost.
+    fn timed(&self, sample: &mut Sample, mut outcome: Outcome) {
+        let cost = ("CPU s/10k requests", outcome.all());
+        self.meter.end(sample, self.ids, Some(cost));
+        sample.latencies(&mut outcome.latencies);
+        sample.take(&outcome);
+    }
+
+    fn streams(
+        &self,
+        pool: &mut Pool,
+        sample: &mut Sample,
+        count: usize,
+        ramp: u64,
+    ) -> io::Result<()> {
+        let before = memory(self.ids);
+        let mut plateau: Option<Memory> = None;
+        let reached = &mut || plateau = Some(memory(self.ids));
+        let mut outcome = load::streams(pool, count, ramp, LIMIT, reached)?;
+        if let Some(plateau) = plateau {
+            let grown = plateau.now.saturating_sub(before.now) as f64 / 1024.0;
+            sample.metrics.push(("KiB/stream", grown / count as f64));
+        }
+        for (metric, point) in [("chunk p50 us", 0.5), ("chunk p99 us", 0.99)] {
+            let age = quantile(&mut outcome.ages, point) as f64 / 1e3;
+            sample.metrics.push((metric, age));
+        }
+        let chunks = outcome.ages.len() as u64;
+        self.meter
+            .end(sample, self.ids, Some(("CPU s/10k chunks", chunks)));
+        sample.take(&outcome);
+        sample.lost += lost_events(self.scenario, count, chunks);
+        Ok(())
+    }
 }
 
 /// What is held.

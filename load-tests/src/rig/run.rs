@@ -26,6 +26,8 @@ const OTHERS_MAX: f64 = 0.1;
 struct Options {
     name: String,
     binary: PathBuf,
+    /// Another build of the gateway, in the same rounds.
+    before: Option<PathBuf>,
     dir: PathBuf,
     rounds: Option<usize>,
     short: bool,
@@ -36,7 +38,7 @@ struct Options {
 pub fn run(args: impl Iterator<Item = String>) -> ExitCode {
     let Some(options) = parse(args) else {
         eprintln!(
-            "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--dir DIR] [--systems A,B]"
+            "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--before FILE] [--dir DIR] [--systems A,B]"
         );
         return ExitCode::from(2);
     };
@@ -53,6 +55,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
     let mut options = Options {
         name: args.next().filter(|name| !name.starts_with('-'))?,
         binary: PathBuf::from("target/release/rondo"),
+        before: None,
         dir: PathBuf::from("load-tests"),
         rounds: None,
         short: false,
@@ -65,6 +68,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
                 options.rounds = Some(args.next()?.parse().ok().filter(|rounds| *rounds > 0)?)
             }
             "--binary" => options.binary = args.next()?.into(),
+            "--before" => options.before = Some(args.next()?.into()),
             "--dir" => options.dir = args.next()?.into(),
             "--systems" => {
                 options.systems = Some(args.next()?.split(',').map(str::to_owned).collect())
@@ -91,6 +95,11 @@ fn measure(options: &Options) -> io::Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     sys::pin(0)?;
     let binary = std::path::absolute(&options.binary)?;
+    let before = options
+        .before
+        .as_ref()
+        .map(std::path::absolute)
+        .transpose()?;
     let dir = std::path::absolute(&options.dir)?;
     let report = dir.join("report");
     let form = Form {
@@ -101,6 +110,7 @@ fn measure(options: &Options) -> io::Result<()> {
         .rounds
         .unwrap_or(if options.short { ROUNDS_SHORT } else { ROUNDS });
     sweep();
+    let mut failed = Vec::new();
     for scenario in &scenarios {
         // Memory that requests hold hardly varies, and thousands of them take long.
         let held = options.short && matches!(scenario.load, Load::Hold { .. });
@@ -108,6 +118,7 @@ fn measure(options: &Options) -> io::Result<()> {
         let began = sys::now();
         let mut bench = Bench {
             scenario,
+            before: before.as_deref(),
             dir: &dir,
             core: 1.min(cores - 1),
             form,
@@ -118,7 +129,10 @@ fn measure(options: &Options) -> io::Result<()> {
                 &command(options, scenario, rounds),
             ),
         };
-        bench.run(&binary, &peers, options.systems.as_deref(), rounds)?;
+        if let Err(error) = bench.run(&binary, &peers, options.systems.as_deref(), rounds) {
+            eprintln!("{}: {error}", scenario.name);
+            failed.push(scenario.name.as_str());
+        }
         let file = bench.raw.write(&report)?;
         println!(
             "{}: {} s, {}",
@@ -127,7 +141,12 @@ fn measure(options: &Options) -> io::Result<()> {
             file.display()
         );
     }
-    Machine::here().write(&report)
+    Machine::here().write(&report)?;
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("failed: {}", failed.join(", "))))
+    }
 }
 
 fn command(options: &Options, scenario: &Scenario, rounds: usize) -> String {
@@ -140,6 +159,7 @@ fn command(options: &Options, scenario: &Scenario, rounds: usize) -> String {
 
 struct Bench<'a> {
     scenario: &'a Scenario,
+    before: Option<&'a Path>,
     dir: &'a Path,
     core: usize,
     form: Form,
@@ -166,49 +186,24 @@ impl<'s> Bench<'s> {
         if !self.fresh() {
             for instance in &mut instances {
                 self.start(instance, ports);
-                if let Some(system) = &instance.system {
-                    warm(system, self.scenario, instance.routes)?;
+                let warmed = instance
+                    .system
+                    .as_ref()
+                    .map(|system| warm(system, self.scenario, instance.routes));
+                if let Some(Err(error)) = warmed {
+                    eprintln!("{}: {}: {error}", self.scenario.name, instance.label);
+                    self.raw.note(format!(
+                        "{}: failed before the first round, and is left out.",
+                        instance.label
+                    ));
+                    instance.system = None;
                 }
             }
             instances.retain(|instance| instance.system.is_some());
         }
         let mut others = Vec::new();
         for round in 0..rounds {
-            let mut samples = BTreeMap::new();
-            let count = instances.len();
-            for turn in 0..count {
-                // Backwards every other time, so that a machine that gets slower favours nobody.
-                let at = if round % 2 == 0 {
-                    turn
-                } else {
-                    count - 1 - turn
-                };
-                let Some(instance) = instances.get_mut(at) else {
-                    continue;
-                };
-                if let Some(sample) = self.turn(instance, ports)? {
-                    others.push(sample.others);
-                    println!(
-                        "{} round {} {:<12} {}",
-                        self.scenario.name,
-                        round + 1,
-                        instance.label,
-                        line(&sample)
-                    );
-                    samples.insert(at, sample);
-                }
-            }
-            let direct = instances
-                .iter()
-                .position(|instance| instance.label == "direct");
-            let direct = direct
-                .and_then(|at| samples.get(&at))
-                .map(|sample| sample.metrics.clone());
-            for (at, sample) in samples {
-                if let Some(instance) = instances.get(at) {
-                    self.record(&instance.label, &sample, direct.as_deref());
-                }
-            }
+            self.round(round, &mut instances, ports, &mut others)?;
         }
         for instance in &instances {
             if let Some(system) = &instance.system
@@ -219,18 +214,64 @@ impl<'s> Bench<'s> {
             }
         }
         if let Some(others) = spread(&others) {
+            let busy = ": the machine was not idle, figures are provisional";
             self.raw.note(format!(
                 "Other programs used {:.2} cores meanwhile in the median, {:.2} at most{}.",
                 others.median,
                 others.max,
-                if others.median > OTHERS_MAX {
-                    ": the machine was not idle, figures are provisional"
-                } else {
-                    ""
-                }
+                if others.median > OTHERS_MAX { busy } else { "" }
             ));
         }
         Ok(())
+    }
+
+    /// Every system's turn. One that fails takes part in no further round, so that samples of one index are of one round.
+    fn round(
+        &mut self,
+        round: usize,
+        instances: &mut Vec<Instance<'_>>,
+        ports: &[Port],
+        others: &mut Vec<f64>,
+    ) -> io::Result<()> {
+        let mut samples = BTreeMap::new();
+        let mut failed = Vec::new();
+        let mut order: Vec<usize> = (0..instances.len()).collect();
+        // Backwards every other time, so that a machine that gets slower favours nobody.
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let Some(instance) = instances.get_mut(at) else {
+                continue;
+            };
+            let (name, label) = (&self.scenario.name, instance.label.clone());
+            match self.turn(instance, ports) {
+                Ok(sample) => {
+                    println!("{name} round {} {label:<12} {}", round + 1, line(&sample));
+                    others.push(sample.others);
+                    samples.insert(at, (label, sample));
+                }
+                Err(error) => {
+                    eprintln!("{name}: {label}: {error}");
+                    self.raw.note(format!(
+                        "{label} failed in round {} and takes no further part.",
+                        round + 1
+                    ));
+                    failed.push(label);
+                }
+            }
+        }
+        let direct = samples.values().find(|(label, _)| label == "direct");
+        let direct = direct.map(|(_, sample)| sample.metrics.clone());
+        for (label, sample) in samples.values() {
+            self.record(label, sample, direct.as_deref());
+        }
+        instances.retain(|instance| !failed.contains(&instance.label));
+        if instances.is_empty() {
+            Err(io::Error::other("no system is left"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether each sample needs a process of its own: a grown heap would hide what is measured.
@@ -248,7 +289,7 @@ impl<'s> Bench<'s> {
         only: Option<&[String]>,
     ) -> Vec<Instance<'s>> {
         let overrides = &self.scenario.gateway;
-        let rondo = |label: String, size: Size| Instance {
+        let rondo = |label: String, binary: &'s Path, size: Size| Instance {
             label,
             what: What::Rondo {
                 binary,
@@ -262,7 +303,7 @@ impl<'s> Bench<'s> {
         if !self.scenario.sizes.is_empty() {
             let sizes = self.scenario.sizes.iter();
             return sizes
-                .map(|size| rondo(label(self.scenario, *size), *size))
+                .map(|size| rondo(label(self.scenario, *size), binary, *size))
                 .collect();
         }
         let size = Size {
@@ -278,7 +319,15 @@ impl<'s> Bench<'s> {
             let what = match (name.as_str(), peer) {
                 ("direct", _) => What::Direct,
                 ("rondo", _) => {
-                    instances.push(rondo(name.clone(), size));
+                    instances.push(rondo(name.clone(), binary, size));
+                    let before = self
+                        .before
+                        .map(|before| rondo("before".to_owned(), before, size));
+                    if before.is_some() {
+                        self.raw
+                            .note("before: another build of the gateway, given with --before.");
+                    }
+                    instances.extend(before);
                     continue;
                 }
                 (_, Some(peer)) if installed(peer, self.dir).is_some() => {
@@ -330,18 +379,19 @@ impl<'s> Bench<'s> {
         }
     }
 
-    fn turn(&mut self, instance: &mut Instance<'_>, ports: &[Port]) -> io::Result<Option<Sample>> {
+    fn turn(&mut self, instance: &mut Instance<'_>, ports: &[Port]) -> io::Result<Sample> {
         if self.fresh() {
             self.start(instance, ports);
         }
-        let Some(system) = &instance.system else {
-            return Ok(None);
-        };
-        let sample = sample(system, self.scenario, instance.routes, ports, self.form)?;
+        let system = instance
+            .system
+            .as_ref()
+            .ok_or_else(|| io::Error::other("is not running"))?;
+        let sample = sample(system, self.scenario, instance.routes, ports, self.form);
         if self.fresh() {
             instance.system = None;
         }
-        Ok(Some(sample))
+        sample
     }
 
     fn record(&mut self, label: &str, sample: &Sample, direct: Option<&[(&'static str, f64)]>) {
