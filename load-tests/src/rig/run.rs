@@ -88,6 +88,13 @@ struct Instance<'a> {
     system: Option<System>,
 }
 
+impl Instance<'_> {
+    /// A peer may be missing; the gateway that is to be measured may not.
+    fn is_rondo(&self) -> bool {
+        matches!(self.what, What::Rondo { .. })
+    }
+}
+
 fn measure(options: &Options) -> io::Result<()> {
     let peers: Vec<Peer> = read(&options.dir.join("peers/peers.yaml"))?;
     let scenarios = find(&options.dir, &options.name)?;
@@ -199,6 +206,12 @@ impl<'s> Bench<'s> {
                     instance.system = None;
                 }
             }
+            if instances
+                .iter()
+                .any(|instance| instance.system.is_none() && instance.is_rondo())
+            {
+                return Err(io::Error::other("the gateway did not start"));
+            }
             instances.retain(|instance| instance.system.is_some());
         }
         let mut others = Vec::new();
@@ -251,6 +264,7 @@ impl<'s> Bench<'s> {
                     others.push(sample.others);
                     samples.insert(at, (label, sample));
                 }
+                Err(error) if instance.is_rondo() => return Err(error),
                 Err(error) => {
                     eprintln!("{name}: {label}: {error}");
                     self.raw.note(format!(
