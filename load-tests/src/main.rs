@@ -3,6 +3,7 @@
 //! `rondo-load-tests chunks`: how long a chunk of a stream is in the gateway.
 //! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
+//! `rondo-load-tests modes`: what holds while providers, clients, files or gateways fail.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
 //! `rondo-load-tests run`: the scenarios of `scenarios/`, systems side by side.
 //! `rondo-load-tests report`: what the samples in `report/raw/` say.
@@ -13,6 +14,7 @@ mod closed;
 mod crash;
 mod gateway;
 mod holding;
+mod modes;
 mod outage;
 mod report;
 mod rig;
@@ -22,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--before FILE] [--dir DIR] [--systems A,B]
+       rondo-load-tests modes a|..|h|all [--short] [--binary FILE] [--dir DIR]
        rondo-load-tests report [DIR]
        rondo-load-tests chunks|closed|crash|holding|ledger-outage
   --binary FILE               the gateway (target/release/rondo)
@@ -95,6 +98,7 @@ async fn main() -> ExitCode {
     let scenario = args.next().unwrap_or_default();
     match scenario.as_str() {
         "run" => return rig::run::run(args),
+        "modes" => return modes::run(args).await,
         "report" => return report::run(args),
         _ => {}
     }

@@ -251,15 +251,17 @@ async fn ask(addr: SocketAddr, kept: Option<TcpStream>) -> io::Result<TcpStream>
 }
 
 /// A private PostgreSQL; it ends with its input, and so with this process.
-struct Database {
-    url: String,
+pub struct Database {
+    /// Where gateways reach it; it has a password in it.
+    pub url: String,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     _child: Child,
 }
 
 impl Database {
-    async fn start() -> io::Result<Database> {
+    /// Makes a cluster in a folder of its own and starts it.
+    pub async fn start() -> io::Result<Database> {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres");
         let mut child = Command::new(script)
             .arg("serve")
@@ -282,7 +284,8 @@ impl Database {
         })
     }
 
-    async fn order(&mut self, order: &str) -> io::Result<String> {
+    /// Gives an order of `scripts/postgres serve`, and waits for its answer.
+    pub async fn order(&mut self, order: &str) -> io::Result<String> {
         self.orders
             .write_all(format!("{order}\n").as_bytes())
             .await?;
