@@ -171,7 +171,11 @@ fn zeros(raws: &[Raw], blocks: &mut Vec<Block>) {
 fn scenario(raw: &Raw, blocks: &mut Vec<Block>) {
     blocks.push(Block::Title(3, raw.name.clone()));
     blocks.push(Block::Text(raw.what.clone()));
-    blocks.push(Block::Table(head("", &raw.columns), medians(raw)));
+    blocks.push(match raw.kind {
+        // Many metrics of few rows: a table that is long instead of wide.
+        Kind::Failure => turned(head("", &raw.columns), medians(raw)),
+        _ => Block::Table(head("", &raw.columns), medians(raw)),
+    });
     if raw.kind != Kind::Failure {
         charts(raw, blocks);
     }
@@ -213,6 +217,18 @@ fn head(first: &str, columns: &[String]) -> Vec<String> {
         .chain(columns.iter().map(String::as_str))
         .map(str::to_owned)
         .collect()
+}
+
+/// A table whose rows are columns.
+fn turned(head: Vec<String>, rows: Vec<Vec<String>>) -> Block {
+    let columns = std::iter::once(head).chain(rows).map(Vec::into_iter);
+    let mut columns: Vec<_> = columns.collect();
+    let mut lines = std::iter::from_fn(|| {
+        let line: Vec<String> = columns.iter_mut().filter_map(Iterator::next).collect();
+        (!line.is_empty()).then_some(line)
+    });
+    let first = lines.next().unwrap_or_default();
+    Block::Table(first, lines.collect())
 }
 
 fn medians(raw: &Raw) -> Vec<Vec<String>> {
@@ -380,6 +396,20 @@ mod tests {
                 }
             })
             .collect()
+    }
+
+    #[test]
+    fn what_fails_is_a_table_of_metrics_by_rows() {
+        let mut raw = raw();
+        raw.kind = Kind::Failure;
+        let blocks = build(&[raw], &Machine::default());
+        let tables = tables(&blocks);
+        let turned = tables.iter().find(|rows| {
+            let first = rows.first().and_then(|row| row.first());
+            first.is_some_and(|metric| metric == "requests/s")
+        });
+        let lengths = turned.map(|rows| rows.iter().map(Vec::len).collect::<Vec<_>>());
+        assert_eq!(lengths, Some(vec![4, 4]), "a metric, and three systems");
     }
 
     #[test]
