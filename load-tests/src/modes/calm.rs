@@ -18,7 +18,7 @@ use super::wire::Wire;
 
 /// Requests a second: enough for a p99 in seconds, and a small part of what a core can do.
 const RATE: u64 = 200;
-/// Requests in flight at most. What is due above it fails: the route is not steady any more, and more would only pile up.
+/// Requests in flight at most. What is due above it is not asked, and counted: more would only pile up.
 const IN_FLIGHT_MAX: usize = 1024;
 /// A request that takes longer has been forgotten.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
@@ -38,6 +38,7 @@ struct Shared {
     phase: AtomicUsize,
     latencies: [Mutex<Vec<u64>>; PHASES],
     failures: AtomicU64,
+    unasked: AtomicU64,
     sends: AtomicU64,
 }
 
@@ -47,6 +48,8 @@ pub struct Noticed {
     pub latencies: [Vec<u64>; PHASES],
     pub asked: u64,
     pub failures: u64,
+    /// Due while too many were in flight.
+    pub unasked: u64,
     /// What the provider got.
     pub sends: u64,
 }
@@ -118,6 +121,7 @@ impl Calm {
             latencies: latencies.map(|latencies| std::mem::take(&mut *lock(latencies))),
             asked,
             failures: self.shared.failures.load(Ordering::Relaxed),
+            unasked: self.shared.unasked.load(Ordering::Relaxed),
             sends: self.shared.sends.load(Ordering::Relaxed),
         })
     }
@@ -140,7 +144,7 @@ async fn load(
         }
         while running.try_join_next().is_some() {}
         if running.len() >= IN_FLIGHT_MAX {
-            shared.failures.fetch_add(1, Ordering::Relaxed);
+            shared.unasked.fetch_add(1, Ordering::Relaxed);
             turn += 1;
             continue;
         }

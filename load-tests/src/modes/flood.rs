@@ -205,11 +205,11 @@ struct Client {
 }
 
 impl Client {
-    /// Asks, and asks again as told, until the time is over.
+    /// Asks once, and again as told until the time is over.
     async fn live(self, wire: Wire, until: Instant, lines: Arc<Mutex<String>>) {
         let mut kept = Some(wire);
         let mut turn = 0;
-        while Instant::now() < until {
+        loop {
             let id = format!("b-{}-{turn}", self.number);
             let asked = Instant::now();
             let once = self.once(kept.take(), Ask::plain(id.clone(), &self.model));

@@ -78,6 +78,7 @@ pub struct World {
 
 /// A gateway after its warm-up.
 struct Start {
+    /// Open files before it: closed connections of the warm-up may still be in its pools.
     files: u64,
     memory: Memory,
     id: u32,
@@ -209,6 +210,10 @@ impl World {
     }
 
     async fn warm_up(&mut self) -> io::Result<()> {
+        let mut fresh = Vec::new();
+        for gateway in &self.gateways {
+            fresh.push(settled(gateway).await?);
+        }
         for gateway in &self.gateways {
             let clients = Clients::new(gateway.place.addr);
             let port = gateway.place.addr.port();
@@ -222,8 +227,7 @@ impl World {
             }
         }
         self.upstream.hang_up();
-        for gateway in &self.gateways {
-            let files = settled(gateway).await?;
+        for (gateway, files) in self.gateways.iter().zip(fresh) {
             self.started.push(Start {
                 files,
                 memory: gateway.memory()?,
@@ -317,6 +321,7 @@ impl World {
         outcome.metric("steady p99 before us", percentile(&mut before, 99) as f64);
         outcome.metric("steady p99 during us", percentile(&mut during, 99) as f64);
         outcome.metric("steady requests", noticed.asked as f64);
+        outcome.metric("steady requests not asked", noticed.unasked as f64);
         outcome.metric("upstream connections after", left_open as f64);
         outcome.zero("failures of the steady route", noticed.failures);
         let beyond = noticed.sends.abs_diff(noticed.asked);
