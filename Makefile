@@ -35,11 +35,9 @@ loom: ## every interleaving of the shared counters
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
 		$(CARGO) test $(LOCKED) --no-default-features --test loom
 
-bench: ## open-loop load with scripted providers, on a release build
+bench: ## measure beside other programs, short form, and write load-tests/report; BENCH="--rounds 5" for the full one
 	@scripts/setup build
-	$(CARGO) build $(LOCKED) --release --bin rondo
-	@if test -x load-tests/run; then load-tests/run; else \
-		$(CARGO) run $(LOCKED) --release --manifest-path load-tests/Cargo.toml -- chunks; fi
+	@load-tests/bench $(BENCH)
 
 fmt: ## format the code
 	$(CARGO) fmt

@@ -21,9 +21,14 @@ pub async fn run(options: &Options) -> ExitCode {
         Ok((mut through, mut direct)) => {
             println!("{}", line("gateway", &mut through));
             println!("{}", line("direct", &mut direct));
-            let good = through.len() >= options.count && percentile(&mut through, 50) <= MEDIAN_MAX_US;
+            let good =
+                through.len() >= options.count && percentile(&mut through, 50) <= MEDIAN_MAX_US;
             println!("a chunk leaves within {MEDIAN_MAX_US} us in the median: {good}");
-            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if good {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(error) => {
             eprintln!("{error}");
@@ -49,13 +54,19 @@ async fn measure(options: &Options) -> io::Result<(Vec<u64>, Vec<u64>)> {
 }
 
 /// Answers one request with a stream whose events carry the time at which they were written.
-async fn serve(mut stream: TcpStream, start: Instant, count: usize, gap: Duration) -> io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    start: Instant,
+    count: usize,
+    gap: Duration,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut request = vec![0; 4096];
     if stream.read(&mut request).await? == 0 {
         return Ok(());
     }
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
     for _ in 0..count {
         let micros = start.elapsed().as_micros();
@@ -85,7 +96,9 @@ async fn read(addr: SocketAddr, start: Instant) -> io::Result<Vec<u64>> {
     loop {
         let read = stream.read(&mut buffer).await?;
         let now = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        pending.push_str(&String::from_utf8_lossy(buffer.get(..read).unwrap_or_default()));
+        pending.push_str(&String::from_utf8_lossy(
+            buffer.get(..read).unwrap_or_default(),
+        ));
         while let Some((stamp, rest)) = next_stamp(&pending) {
             ages.push(now.saturating_sub(stamp));
             pending = rest;

@@ -50,7 +50,11 @@ async fn measure(options: &Options) -> io::Result<bool> {
     let start = Instant::now();
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
-        clients.push(tokio::spawn(client(gateway.addr, options.count, Arc::clone(&counts))));
+        clients.push(tokio::spawn(client(
+            gateway.addr,
+            options.count,
+            Arc::clone(&counts),
+        )));
     }
     let mut latencies = Vec::new();
     for client in clients {
@@ -63,7 +67,10 @@ async fn measure(options: &Options) -> io::Result<bool> {
         counts.closed.load(Ordering::Relaxed),
     );
     println!("{}", line("gateway", &mut latencies));
-    println!("answers 200: {good}   other: {other}   closed early: {closed}   {:.0} requests/s", rate(good, took));
+    println!(
+        "answers 200: {good}   other: {other}   closed early: {closed}   {:.0} requests/s",
+        rate(good, took)
+    );
     Ok(other == 0 && closed == 0)
 }
 
@@ -121,7 +128,10 @@ pub async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<
         }
     };
     let text = String::from_utf8_lossy(buffer.get(..head).unwrap_or_default()).to_ascii_lowercase();
-    let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let status = text
+        .get(9..12)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
     let length = text
         .split_once("content-length:")
         .and_then(|(_, rest)| rest.split("\r\n").next()?.trim().parse::<usize>().ok())
@@ -137,7 +147,10 @@ pub async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<
 /// Answers requests on one connection, for ever.
 pub async fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let body = format!(r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#, "x".repeat(900));
+    let body = format!(
+        r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#,
+        "x".repeat(900)
+    );
     let reply = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -153,7 +166,8 @@ pub async fn serve(mut stream: TcpStream) -> io::Result<()> {
                 break end + 4;
             }
         };
-        let text = String::from_utf8_lossy(buffer.get(..head).unwrap_or_default()).to_ascii_lowercase();
+        let text =
+            String::from_utf8_lossy(buffer.get(..head).unwrap_or_default()).to_ascii_lowercase();
         let length = text
             .split_once("content-length:")
             .and_then(|(_, rest)| rest.split("\r\n").next()?.trim().parse::<usize>().ok())

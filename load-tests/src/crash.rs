@@ -79,7 +79,13 @@ async fn rounds(options: &Options) -> io::Result<bool> {
     let (first, second) = (upstream(1, &seen).await?, upstream(2, &seen).await?);
     let database = folder.join("records.db");
     let addr = free_port().await?;
-    let yaml = config(addr, free_port().await?, &database, &options.ledger, [first, second]);
+    let yaml = config(
+        addr,
+        free_port().await?,
+        &database,
+        &options.ledger,
+        [first, second],
+    );
     let (mut clean, mut oldest) = (true, Duration::ZERO);
     for round in 0..options.count {
         let found = one(options, round, &yaml, addr, &database, &seen).await?;
@@ -98,7 +104,13 @@ async fn rounds(options: &Options) -> io::Result<bool> {
     Ok(clean)
 }
 
-fn config(addr: SocketAddr, admin: SocketAddr, database: &Path, durability: &str, ups: [SocketAddr; 2]) -> String {
+fn config(
+    addr: SocketAddr,
+    admin: SocketAddr,
+    database: &Path,
+    durability: &str,
+    ups: [SocketAddr; 2],
+) -> String {
     let [first, second] = ups;
     format!(
         "server: {{ listen: [{{ address: \"{addr}\" }}], threads: 1 }}\n\
@@ -127,7 +139,13 @@ async fn one(
     lock(&seen.answers).clear();
     let gateway = Gateway::start_with(&options.binary, addr, yaml).await?;
     let load = LOAD_TIME + LOAD_STEP * u32::try_from(round).unwrap_or(0);
-    let clients = tokio::spawn(drive(addr, round, options.rate, load + Duration::from_secs(1), Arc::clone(seen)));
+    let clients = tokio::spawn(drive(
+        addr,
+        round,
+        options.rate,
+        load + Duration::from_secs(1),
+        Arc::clone(seen),
+    ));
     tokio::time::sleep(load).await;
     let killed = Instant::now();
     gateway.kill().await?;
@@ -151,21 +169,33 @@ async fn one(
 
 /// Holds the database against what was seen.
 fn compare(database: &Path, round: usize, seen: &Seen, killed: Instant) -> io::Result<Found> {
-    let connection = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(io::Error::other)?;
+    let connection = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(io::Error::other)?;
     let rows = attempts(&connection, round).map_err(io::Error::other)?;
     let operations = operations(&connection, round).map_err(io::Error::other)?;
     let (sends, answers) = (lock(&seen.sends), lock(&seen.answers));
-    let mut found = Found { sends: sends.len(), rows: rows.values().map(Vec::len).sum(), ..Found::default() };
+    let mut found = Found {
+        sends: sends.len(),
+        rows: rows.values().map(Vec::len).sum(),
+        ..Found::default()
+    };
     let states = rows.values().flatten().chain(operations.values().flatten());
     found.pending = states.filter(|state| *state == "pending").count();
     found.duplicates = rows.values().filter(|states| states.len() > 1).count()
-        + operations.values().filter(|states| states.len() > 1).count();
-    let ended = rows.iter().filter(|(_, states)| states.iter().any(|s| s == "succeeded" || s == "rejected"));
+        + operations
+            .values()
+            .filter(|states| states.len() > 1)
+            .count();
+    let ended = rows
+        .iter()
+        .filter(|(_, states)| states.iter().any(|s| s == "succeeded" || s == "rejected"));
     found.unsent = ended.filter(|(key, _)| !sends.contains_key(*key)).count();
     for (key, at) in sends.iter() {
         if !rows.contains_key(key) {
             found.unrecorded += 1;
-            found.oldest_unrecorded = found.oldest_unrecorded.max(killed.saturating_duration_since(*at));
+            found.oldest_unrecorded = found
+                .oldest_unrecorded
+                .max(killed.saturating_duration_since(*at));
         }
     }
     for id in answers.keys() {
@@ -179,19 +209,31 @@ fn compare(database: &Path, round: usize, seen: &Seen, killed: Instant) -> io::R
 
 type States = Vec<String>;
 
-fn attempts(connection: &Connection, round: usize) -> rusqlite::Result<HashMap<(String, u8), States>> {
-    let mut statement = connection.prepare("SELECT operation_id, target, state FROM attempts WHERE operation_id LIKE ?1")?;
+fn attempts(
+    connection: &Connection,
+    round: usize,
+) -> rusqlite::Result<HashMap<(String, u8), States>> {
+    let mut statement = connection
+        .prepare("SELECT operation_id, target, state FROM attempts WHERE operation_id LIKE ?1")?;
     let mut found: HashMap<(String, u8), States> = HashMap::new();
     let mut rows = statement.query([format!("crash-{round}-%")])?;
     while let Some(row) = rows.next()? {
-        let target = if row.get::<_, String>(1)? == "t1" { 1 } else { 2 };
-        found.entry((row.get(0)?, target)).or_default().push(row.get(2)?);
+        let target = if row.get::<_, String>(1)? == "t1" {
+            1
+        } else {
+            2
+        };
+        found
+            .entry((row.get(0)?, target))
+            .or_default()
+            .push(row.get(2)?);
     }
     Ok(found)
 }
 
 fn operations(connection: &Connection, round: usize) -> rusqlite::Result<HashMap<String, States>> {
-    let mut statement = connection.prepare("SELECT operation_id, state FROM operations WHERE operation_id LIKE ?1")?;
+    let mut statement = connection
+        .prepare("SELECT operation_id, state FROM operations WHERE operation_id LIKE ?1")?;
     let mut found: HashMap<String, States> = HashMap::new();
     let mut rows = statement.query([format!("crash-{round}-%")])?;
     while let Some(row) = rows.next()? {
@@ -233,7 +275,9 @@ async fn ask(addr: SocketAddr, id: &str, idle: &Mutex<Vec<TcpStream>>) -> io::Re
     );
     stream.write_all(request.as_bytes()).await?;
     let mut buffer = Vec::new();
-    let head = message(&mut stream, &mut buffer).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let head = message(&mut stream, &mut buffer)
+        .await?
+        .ok_or(io::ErrorKind::UnexpectedEof)?;
     if !head.starts_with("http/1.1 200") {
         return Err(io::Error::other(head));
     }
@@ -253,7 +297,9 @@ async fn message(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Opt
         }
     };
     let text = String::from_utf8_lossy(buffer.get(..head).unwrap_or_default()).to_ascii_lowercase();
-    let length = field(&text, "content-length").and_then(|value| value.parse::<usize>().ok()).unwrap_or(0);
+    let length = field(&text, "content-length")
+        .and_then(|value| value.parse::<usize>().ok())
+        .unwrap_or(0);
     while buffer.len() < head + length {
         if stream.read_buf(buffer).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -264,7 +310,9 @@ async fn message(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Opt
 
 fn field<'t>(head: &'t str, name: &str) -> Option<&'t str> {
     let mut lines = head.split("\r\n").filter_map(|line| line.split_once(':'));
-    lines.find(|(key, _)| *key == name).map(|(_, value)| value.trim())
+    lines
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.trim())
 }
 
 async fn upstream(number: u8, seen: &Arc<Seen>) -> io::Result<SocketAddr> {
@@ -288,8 +336,14 @@ async fn serve(number: u8, mut stream: TcpStream, seen: Arc<Seen>) -> io::Result
         tokio::time::sleep(UPSTREAM_TIME).await;
         let throttled = number == 1 && id.bytes().last().is_some_and(|digit| digit % 3 == 0);
         let (status, body) = match throttled {
-            true => ("429 Too Many Requests", r#"{"error":{"code":"rate_limit_exceeded","message":"slow down"}}"#),
-            false => ("200 OK", r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}"#),
+            true => (
+                "429 Too Many Requests",
+                r#"{"error":{"code":"rate_limit_exceeded","message":"slow down"}}"#,
+            ),
+            false => (
+                "200 OK",
+                r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}"#,
+            ),
         };
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

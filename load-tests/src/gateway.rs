@@ -28,7 +28,10 @@ impl Gateway {
         let ledger = match ledger {
             "off" => "store: off".to_owned(),
             durability => {
-                format!("store: sqlite, path: {}, durability: {durability}", dir.join("rondo.db").display())
+                format!(
+                    "store: sqlite, path: {}, durability: {durability}",
+                    dir.join("rondo.db").display()
+                )
             }
         };
         let yaml = format!(
@@ -49,7 +52,10 @@ impl Gateway {
         std::fs::write(&file, yaml)?;
         // Many sockets: with as many open files as it may have.
         let child = Command::new("sh")
-            .args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" run -c \"$1\""])
+            .args([
+                "-c",
+                "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" run -c \"$1\"",
+            ])
             .arg(binary)
             .arg(&file)
             .env("RUST_LOG", "warn")
@@ -60,7 +66,9 @@ impl Gateway {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(START_MAX, listening).await.map_err(io::Error::other)?;
+        tokio::time::timeout(START_MAX, listening)
+            .await
+            .map_err(io::Error::other)?;
         Ok(Gateway { addr, child, file })
     }
 
@@ -71,11 +79,17 @@ impl Gateway {
 
     /// Its resident memory in bytes.
     pub fn memory(&self) -> io::Result<i64> {
-        let id = self.child.id().ok_or_else(|| io::Error::other("the gateway has ended"))?;
+        let id = self
+            .child
+            .id()
+            .ok_or_else(|| io::Error::other("the gateway has ended"))?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok());
-        kibibytes.map(|kibibytes| kibibytes << 10).ok_or_else(|| io::Error::other("no VmRSS"))
+        let kibibytes =
+            field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok());
+        kibibytes
+            .map(|kibibytes| kibibytes << 10)
+            .ok_or_else(|| io::Error::other("no VmRSS"))
     }
 }
 

@@ -34,9 +34,13 @@ pub fn raise_limit() {
     if std::env::var_os(RAISED).is_some() {
         return;
     }
-    let Ok(own) = std::env::current_exe() else { return };
+    let Ok(own) = std::env::current_exe() else {
+        return;
+    };
     let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" \"$@\""]).arg(own);
+    shell
+        .args(["-c", "ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" \"$@\""])
+        .arg(own);
     shell.args(std::env::args_os().skip(1)).env(RAISED, "1");
     eprintln!("the limit of open files stays: {}", shell.exec());
 }
@@ -94,7 +98,10 @@ async fn hold(options: &Options, store: &str) -> io::Result<i64> {
     let request: Arc<[u8]> = request(options.body).into();
     let sending = Arc::new(Semaphore::new(SENDING_MAX));
     for _ in 0..options.count {
-        let turn = Arc::clone(&sending).acquire_owned().await.map_err(io::Error::other)?;
+        let turn = Arc::clone(&sending)
+            .acquire_owned()
+            .await
+            .map_err(io::Error::other)?;
         let (addr, request) = (gateway.addr, Arc::clone(&request));
         tasks.spawn(async move {
             let stream = send(addr, &request).await;
@@ -102,7 +109,10 @@ async fn hold(options: &Options, store: &str) -> io::Result<i64> {
             wait(stream?).await
         });
         if let Some(early) = tasks.try_join_next() {
-            return Err(early.map_err(io::Error::other)?.err().unwrap_or_else(answered));
+            return Err(early
+                .map_err(io::Error::other)?
+                .err()
+                .unwrap_or_else(answered));
         }
     }
     let all = async {
@@ -138,7 +148,10 @@ async fn hold(options: &Options, store: &str) -> io::Result<i64> {
 }
 
 fn late(arrived: &AtomicUsize) -> io::Error {
-    io::Error::other(format!("only {} requests arrived", arrived.load(Ordering::Relaxed)))
+    io::Error::other(format!(
+        "only {} requests arrived",
+        arrived.load(Ordering::Relaxed)
+    ))
 }
 
 fn answered() -> io::Error {
@@ -167,7 +180,10 @@ async fn wait(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; 256];
     let read = stream.read(&mut buffer).await?;
     let text = String::from_utf8_lossy(buffer.get(..read).unwrap_or_default()).into_owned();
-    Err(io::Error::other(format!("answered: {}", text.lines().next().unwrap_or("closed"))))
+    Err(io::Error::other(format!(
+        "answered: {}",
+        text.lines().next().unwrap_or("closed")
+    )))
 }
 
 /// Reads one request whole, counts it, and holds its connection.
@@ -179,9 +195,9 @@ async fn swallow(mut stream: TcpStream, arrived: Arc<AtomicUsize>) -> io::Result
         }
         if let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             let text = String::from_utf8_lossy(head.get(..end).unwrap_or_default()).to_lowercase();
-            let length = text.split_once("content-length:").and_then(|(_, rest)| {
-                rest.split("\r\n").next()?.trim().parse::<usize>().ok()
-            });
+            let length = text
+                .split_once("content-length:")
+                .and_then(|(_, rest)| rest.split("\r\n").next()?.trim().parse::<usize>().ok());
             break (length.unwrap_or(0), end + 4);
         }
     };

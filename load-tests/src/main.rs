@@ -3,8 +3,11 @@
 //! `rondo-load-tests chunks`: how long a chunk of a stream is in the gateway.
 //! `rondo-load-tests closed`: capacity over kept connections, and whether every one is kept.
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
+//! `rondo-load-tests modes`: what holds while providers, clients, files or gateways fail.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
 //! `rondo-load-tests overload`: what a refusal costs, and what admitted streams notice of a flood.
+//! `rondo-load-tests run`: the scenarios of `scenarios/`, systems side by side.
+//! `rondo-load-tests report`: what the samples in `report/raw/` say.
 //! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
 
 mod chunks;
@@ -12,14 +15,20 @@ mod closed;
 mod crash;
 mod gateway;
 mod holding;
+mod modes;
 mod outage;
 mod overload;
+mod report;
+mod rig;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage|overload
+const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--before FILE] [--dir DIR] [--systems A,B]
+       rondo-load-tests modes a|..|h|all [--short] [--binary FILE] [--dir DIR]
+       rondo-load-tests report [DIR]
+       rondo-load-tests chunks|closed|crash|holding|ledger-outage|overload
   --binary FILE               the gateway (target/release/rondo)
   --count N                   samples, rounds or attempts
   --gap-us N                  microseconds between two chunks
@@ -70,8 +79,15 @@ impl Options {
                 "--gap-us" => options.gap_us = value.parse().ok()?,
                 "--rate" => options.rate = value.parse().ok()?,
                 "--body" => options.body = value.parse().ok()?,
-                "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => options.ledger = value,
-                "--seconds" => options.seconds = value.parse().ok().filter(|seconds| (1..=600).contains(seconds))?,
+                "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => {
+                    options.ledger = value
+                }
+                "--seconds" => {
+                    options.seconds = value
+                        .parse()
+                        .ok()
+                        .filter(|seconds| (1..=600).contains(seconds))?
+                }
                 _ => return None,
             }
         }
@@ -83,6 +99,12 @@ impl Options {
 async fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let scenario = args.next().unwrap_or_default();
+    match scenario.as_str() {
+        "run" => return rig::run::run(args),
+        "modes" => return modes::run(args).await,
+        "report" => return report::run(args),
+        _ => {}
+    }
     let Some(options) = Options::parse(&scenario, args) else {
         return usage();
     };

@@ -79,28 +79,57 @@ async fn measure(options: &Options) -> io::Result<bool> {
     let queue = metric(admin, "rondo_ledger_queue").await?;
     database.order("start").await?;
     let back = Instant::now();
-    let mut after = clients.load(options.rate, length.min(Duration::from_secs(10))).await?;
+    let mut after = clients
+        .load(options.rate, length.min(Duration::from_secs(10)))
+        .await?;
     until_recorded(admin).await?;
     let caught_up = back.elapsed();
 
     let lost = metric(admin, "rondo_ledger_lost_total").await?;
     let requests = metric(admin, "rondo_requests_total").await?;
     let sends = metric(admin, "rondo_upstream_sends_total").await?;
-    let operations = database.number("SELECT count(*) FROM operations WHERE state <> 'pending'").await?;
+    let operations = database
+        .number("SELECT count(*) FROM operations WHERE state <> 'pending'")
+        .await?;
     let sent = "SELECT count(*) FROM attempts WHERE delivery <> 'not_delivered'";
     let attempts = database.number(sent).await?;
-    let pending = database.number("SELECT count(*) FROM operations WHERE state = 'pending'").await?;
+    let pending = database
+        .number("SELECT count(*) FROM operations WHERE state = 'pending'")
+        .await?;
 
     let size = "SELECT pg_total_relation_size('operations') + pg_total_relation_size('attempts')";
     let size = database.number(size).await?;
 
-    println!("{} requests/s, {} s before and {} s without the store", options.rate, options.seconds, options.seconds);
-    println!("{}   failures {}", line("before", &mut before.latencies), before.failures);
-    println!("{}   failures {}", line("outage", &mut outage.latencies), outage.failures);
-    println!("{}   failures {}", line("after", &mut after.latencies), after.failures);
-    println!("waiting at its end: {queue}   all in the store {:.1} s after its return, the load meanwhile included   lost {lost}", caught_up.as_secs_f64());
-    println!("operations {operations} of {requests} requests   attempts {attempts} of {sends} sends   pending {pending}");
-    println!("{} bytes of tables and indexes a request", size.checked_div(operations).unwrap_or(0));
+    println!(
+        "{} requests/s, {} s before and {} s without the store",
+        options.rate, options.seconds, options.seconds
+    );
+    println!(
+        "{}   failures {}",
+        line("before", &mut before.latencies),
+        before.failures
+    );
+    println!(
+        "{}   failures {}",
+        line("outage", &mut outage.latencies),
+        outage.failures
+    );
+    println!(
+        "{}   failures {}",
+        line("after", &mut after.latencies),
+        after.failures
+    );
+    println!(
+        "waiting at its end: {queue}   all in the store {:.1} s after its return, the load meanwhile included   lost {lost}",
+        caught_up.as_secs_f64()
+    );
+    println!(
+        "operations {operations} of {requests} requests   attempts {attempts} of {sends} sends   pending {pending}"
+    );
+    println!(
+        "{} bytes of tables and indexes a request",
+        size.checked_div(operations).unwrap_or(0)
+    );
     let failures = before.failures + outage.failures + after.failures;
     let good = failures == 0
         && lost == 0.0
@@ -222,15 +251,17 @@ async fn ask(addr: SocketAddr, kept: Option<TcpStream>) -> io::Result<TcpStream>
 }
 
 /// A private PostgreSQL; it ends with its input, and so with this process.
-struct Database {
-    url: String,
+pub struct Database {
+    /// Where gateways reach it; it has a password in it.
+    pub url: String,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     _child: Child,
 }
 
 impl Database {
-    async fn start() -> io::Result<Database> {
+    /// Makes a cluster in a folder of its own and starts it.
+    pub async fn start() -> io::Result<Database> {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres");
         let mut child = Command::new(script)
             .arg("serve")
@@ -253,15 +284,20 @@ impl Database {
         })
     }
 
-    async fn order(&mut self, order: &str) -> io::Result<String> {
-        self.orders.write_all(format!("{order}\n").as_bytes()).await?;
+    /// Gives an order of `scripts/postgres serve`, and waits for its answer.
+    pub async fn order(&mut self, order: &str) -> io::Result<String> {
+        self.orders
+            .write_all(format!("{order}\n").as_bytes())
+            .await?;
         let answer = self.answers.next_line().await?;
         answer.ok_or_else(|| io::Error::other(format!("no answer to {order}")))
     }
 
     async fn number(&mut self, sql: &str) -> io::Result<u64> {
         let answer = self.order(&format!("sql {sql}")).await?;
-        let number = answer.strip_prefix("sql ").and_then(|text| text.parse().ok());
+        let number = answer
+            .strip_prefix("sql ")
+            .and_then(|text| text.parse().ok());
         number.ok_or_else(|| io::Error::other(answer))
     }
 }
