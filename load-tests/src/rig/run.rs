@@ -139,6 +139,8 @@ fn measure(options: &Options) -> io::Result<()> {
         if let Err(error) = bench.run(&binary, &peers, options.systems.as_deref(), rounds) {
             eprintln!("{}: {error}", scenario.name);
             failed.push(scenario.name.as_str());
+            // Samples of an earlier run stay.
+            continue;
         }
         let file = bench.raw.write(&report)?;
         println!(
