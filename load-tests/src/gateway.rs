@@ -96,11 +96,21 @@ impl Gateway {
 impl Gateway {
     /// Processor time that it has taken, in kernel and user code.
     pub fn processor(&self) -> io::Result<Duration> {
-        let id = self.child.id().ok_or_else(|| io::Error::other("the gateway has ended"))?;
+        let id = self
+            .child
+            .id()
+            .ok_or_else(|| io::Error::other("the gateway has ended"))?;
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
         // The name in parentheses may hold anything; after it come numbers, of which the 12th and 13th are ticks of 10 ms.
-        let numbers = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
-        let ticks: u64 = numbers.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        let numbers = stat
+            .rsplit_once(") ")
+            .map_or("", |(_, rest)| rest)
+            .split(' ');
+        let ticks: u64 = numbers
+            .skip(11)
+            .take(2)
+            .filter_map(|ticks| ticks.parse::<u64>().ok())
+            .sum();
         Ok(Duration::from_millis(10 * ticks))
     }
 }

@@ -94,9 +94,15 @@ async fn measure(options: &Options) -> io::Result<()> {
             seen += 1;
         }
     };
-    tokio::time::timeout(BEGIN_MAX, begun).await.map_err(io::Error::other)?;
+    tokio::time::timeout(BEGIN_MAX, begun)
+        .await
+        .map_err(io::Error::other)?;
     let phase = Duration::from_secs(options.seconds);
-    println!("{} streams, {} clients of the flood, {phase:?} each", options.count, FLOOD_FACTOR * options.count);
+    println!(
+        "{} streams, {} clients of the flood, {phase:?} each",
+        options.count,
+        FLOOD_FACTOR * options.count
+    );
 
     let alone = taken(&gateway, &mut latencies, tokio::time::sleep(phase)).await?;
     println!("{}", line("streams alone", &mut alone.latencies.clone()));
@@ -107,11 +113,18 @@ async fn measure(options: &Options) -> io::Result<()> {
         ("a connection each", Flood::Connecting),
     ] {
         let counts = Arc::new(Counts::default());
-        let flooding = flood_for(phase, addr, FLOOD_FACTOR * options.count, flood, Arc::clone(&counts));
+        let flooding = flood_for(
+            phase,
+            addr,
+            FLOOD_FACTOR * options.count,
+            flood,
+            Arc::clone(&counts),
+        );
         let seen = taken(&gateway, &mut latencies, flooding).await?;
         let refused = counts.refused.load(Ordering::Relaxed);
         println!("\n{}", line(name, &mut seen.latencies.clone()));
-        let cost = (seen.share() - alone.share()) * seen.took.as_secs_f64() * 1e6 / refused.max(1) as f64;
+        let cost =
+            (seen.share() - alone.share()) * seen.took.as_secs_f64() * 1e6 / refused.max(1) as f64;
         println!(
             "refused {refused} ({:.0} a second)   other {}   broken {}   processor {:.1} % of a core   {cost:.1} us a refusal, {:.0} a second of a core",
             refused as f64 / seen.took.as_secs_f64(),
@@ -122,7 +135,10 @@ async fn measure(options: &Options) -> io::Result<()> {
         );
     }
     if let Some(ended) = tasks.try_join_next() {
-        return Err(ended.map_err(io::Error::other)?.err().unwrap_or_else(|| io::Error::other("a stream ended")));
+        return Err(ended
+            .map_err(io::Error::other)?
+            .err()
+            .unwrap_or_else(|| io::Error::other("a stream ended")));
     }
     Ok(())
 }
@@ -153,7 +169,11 @@ async fn taken(
     while let Ok(latency) = latencies.try_recv() {
         seen.push(latency);
     }
-    Ok(Taken { processor: after.saturating_sub(before), took, latencies: seen })
+    Ok(Taken {
+        processor: after.saturating_sub(before),
+        took,
+        latencies: seen,
+    })
 }
 
 /// Answers one request with a stream that never ends, each chunk with the time of its writing.
@@ -163,7 +183,8 @@ async fn chunks(mut stream: TcpStream, start: Instant) -> io::Result<()> {
     if stream.read(&mut request).await? == 0 {
         return Ok(());
     }
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
     let mut every = tokio::time::interval(CHUNK_EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -173,28 +194,48 @@ async fn chunks(mut stream: TcpStream, start: Instant) -> io::Result<()> {
             "data: {{\"choices\":[{{\"delta\":{{\"content\":\"<{}>\"}}}}]}}\n\n",
             start.elapsed().as_micros()
         );
-        stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).await?;
+        stream
+            .write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())
+            .await?;
     }
 }
 
 /// Reads one stream and tells the latency of each chunk in microseconds.
-async fn admitted(addr: SocketAddr, start: Instant, seen: mpsc::UnboundedSender<u64>) -> io::Result<()> {
+async fn admitted(
+    addr: SocketAddr,
+    start: Instant,
+    seen: mpsc::UnboundedSender<u64>,
+) -> io::Result<()> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.set_nodelay(true)?;
-    stream.write_all(request(r#"{"model":"m","stream":true,"messages":[]}"#).as_bytes()).await?;
+    stream
+        .write_all(request(r#"{"model":"m","stream":true,"messages":[]}"#).as_bytes())
+        .await?;
     let mut buffer = Vec::with_capacity(4096);
     loop {
         if stream.read_buf(&mut buffer).await? == 0 {
-            return Err(io::Error::other(format!("a stream ended: {}", String::from_utf8_lossy(&buffer))));
+            return Err(io::Error::other(format!(
+                "a stream ended: {}",
+                String::from_utf8_lossy(&buffer)
+            )));
         }
         let now = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let text = String::from_utf8_lossy(&buffer);
-        let stamps = text.split('<').skip(1).filter_map(|part| part.split_once('>')?.0.parse::<u64>().ok());
+        let stamps = text
+            .split('<')
+            .skip(1)
+            .filter_map(|part| part.split_once('>')?.0.parse::<u64>().ok());
         for stamp in stamps {
             let _ = seen.send(now.saturating_sub(stamp));
         }
-        let rest = text.rfind('<').filter(|at| !text.get(*at..).unwrap_or_default().contains('>'));
-        let rest = rest.and_then(|at| text.get(at..)).unwrap_or_default().as_bytes().to_vec();
+        let rest = text
+            .rfind('<')
+            .filter(|at| !text.get(*at..).unwrap_or_default().contains('>'));
+        let rest = rest
+            .and_then(|at| text.get(at..))
+            .unwrap_or_default()
+            .as_bytes()
+            .to_vec();
         buffer = rest;
     }
 }
@@ -206,14 +247,22 @@ fn request(body: &str) -> String {
     )
 }
 
-async fn flood_for(phase: Duration, addr: SocketAddr, clients: usize, flood: Flood, counts: Arc<Counts>) {
+async fn flood_for(
+    phase: Duration,
+    addr: SocketAddr,
+    clients: usize,
+    flood: Flood,
+    counts: Arc<Counts>,
+) {
     let ends = Arc::new(AtomicBool::new(false));
     let mut flooding = JoinSet::new();
     for number in 0..clients {
         let (ends, counts) = (Arc::clone(&ends), Arc::clone(&counts));
         flooding.spawn(async move {
             let pause = match flood {
-                Flood::Open(rate) => Some(Duration::from_secs_f64(clients as f64 / rate.max(1) as f64)),
+                Flood::Open(rate) => {
+                    Some(Duration::from_secs_f64(clients as f64 / rate.max(1) as f64))
+                }
                 Flood::Closed | Flood::Connecting => None,
             };
             if let Some(pause) = pause {
@@ -257,11 +306,16 @@ async fn ask(addr: SocketAddr, kept: &mut Option<TcpStream>, flood: Flood) -> io
     let mut buffer = Vec::with_capacity(1024);
     if matches!(flood, Flood::Connecting) {
         // The length alone: the gateway says no before it reads any of it.
-        let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n";
+        let head =
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n";
         stream.write_all(head.as_bytes()).await?;
         return answer(&mut stream, &mut buffer).await;
     }
-    stream.write_all(request(r#"{"model":"m","messages":[{"role":"user","content":"hello"}]}"#).as_bytes()).await?;
+    stream
+        .write_all(
+            request(r#"{"model":"m","messages":[{"role":"user","content":"hello"}]}"#).as_bytes(),
+        )
+        .await?;
     let status = answer(&mut stream, &mut buffer).await?;
     *kept = Some(stream);
     Ok(status)
