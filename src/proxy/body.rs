@@ -56,6 +56,9 @@ pub enum BodyError {
     NoCapacity,
     /// The client paused too long.
     TooSlow,
+    /// Fields came behind it. Pingora 0.9.1 never takes them, and asks for more of the body without end while the answer is awaited
+    /// (`hostile_h2_requests::trailers_are_not_taken`).
+    Trailers,
     /// The client left, or broke the framing.
     Gone(Box<pingora_core::Error>),
 }
@@ -112,6 +115,9 @@ pub async fn read(
                 return Err(BodyError::NoCapacity);
             }
         }
+    }
+    if session.is_http2() && !session.is_body_done() {
+        return Err(BodyError::Trailers);
     }
     let bytes = parts.join();
     reservation.shrink_to(u64::try_from(bytes.len()).unwrap_or(u64::MAX));

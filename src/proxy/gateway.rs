@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::HeaderMap;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Version};
 use parking_lot::Mutex;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
@@ -157,9 +157,6 @@ impl Gateway {
         session: &mut ServerSession,
         config: &Prepared,
     ) -> Result<HeldBody, Refused> {
-        if has_two_framings(session) {
-            return Err(Refused::unread(GatewayCode::InvalidRequest));
-        }
         let length = match session.get_header(http::header::CONTENT_LENGTH) {
             Some(value) => {
                 let length = value
@@ -201,6 +198,10 @@ impl Gateway {
                 self.around.observer.slow_client(SlowPhase::Upload);
                 Refused::unread(GatewayCode::RequestTimeout)
             }
+            BodyError::Trailers => Refused::with(GatewayError::new(
+                GatewayCode::InvalidRequest,
+                "fields behind the body (trailers) are not taken",
+            )),
             BodyError::Gone(error) => Refused::gone(error),
         }
     }
@@ -469,21 +470,36 @@ fn deadline(route: &Route, headers: &HeaderMap, started: Stamp) -> MonoTime {
         .after(client.map_or(route.deadline, |client| client.min(route.deadline)))
 }
 
-/// Whether the header had both a length and a transfer encoding, which two readers may take for two different bodies. Pingora 0.9.1
-/// removes the length (`ambiguous_framing_never_reaches_a_target`).
-fn has_two_framings(session: &ServerSession) -> bool {
-    session.as_http1().is_some_and(|http1| {
-        let encoded = http1.get_header(http::header::TRANSFER_ENCODING).is_some();
-        let names_length = |line: &[u8]| {
-            let name = line.split(|byte| *byte == b':').next();
-            name.is_some_and(|name| name.eq_ignore_ascii_case(b"content-length"))
-        };
-        encoded
-            && http1
-                .get_headers_raw_bytes()
-                .split(|byte| *byte == b'\n')
-                .any(names_length)
-    })
+/// Whether two readers may take the request for two different ones: a length beside a transfer encoding, of which Pingora 0.9.1 removes the
+/// length, or an encoding other than `chunked` once, which it takes for that if it comes last
+/// (`ambiguous_framing_never_reaches_a_target`, `an_encoding_is_chunked_or_nothing`). Or no host (RFC 9112, 3.2).
+pub(super) fn is_doubtful(session: &ServerSession) -> bool {
+    let Some(http1) = session.as_http1() else {
+        return false;
+    };
+    let header = http1.req_header();
+    let names_host = header.headers.contains_key(HOST) || header.uri.authority().is_some();
+    if header.version == Version::HTTP_11 && !names_host {
+        return true;
+    }
+    let mut encodings = header.headers.get_all(TRANSFER_ENCODING).iter();
+    let Some(encoding) = encodings.next() else {
+        return false;
+    };
+    let names_length = |line: &[u8]| {
+        let name = line.split(|byte| *byte == b':').next();
+        name.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"content-length"))
+    };
+    let is_chunked = encoding
+        .as_bytes()
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"chunked");
+    !is_chunked
+        || encodings.next().is_some()
+        || http1
+            .get_headers_raw_bytes()
+            .split(|byte| *byte == b'\n')
+            .any(names_length)
 }
 
 fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {

@@ -19,7 +19,7 @@ use rand::Rng;
 use super::body;
 use super::ctx::{RequestCtx, Requester, Told};
 use super::front;
-use super::gateway::{Gateway, check_client};
+use super::gateway::{Gateway, check_client, is_doubtful};
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
 use super::relay::{self, has_left};
@@ -249,6 +249,10 @@ impl ProxyHttp for DataPlane {
         // Pingora has judged whether the connection can be kept: by version, framing and its own shutdown. Only the time is ours.
         if session.as_downstream_mut().get_keepalive().is_some() {
             session.set_keepalive(Some(keepalive.as_secs().max(1)));
+        }
+        if is_doubtful(session.as_downstream()) {
+            let refused = Refused::unread(GatewayCode::InvalidRequest);
+            return self.refuse(session, ctx, &who, refused).await;
         }
         let path = session.req_header().uri.path().to_owned();
         let inbound = recognise(session.req_header().method.as_str(), &path);

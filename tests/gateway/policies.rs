@@ -42,7 +42,7 @@ async fn ask(rondo: &Rondo, headers: &[(&str, &str)]) -> Answer {
 }
 
 async fn models(rondo: &Rondo, headers: &[(&str, &str)]) -> u16 {
-    let mut builder = Request::get("http://gateway.test/v1/models");
+    let mut builder = Request::get("http://gateway.test/v1/models").header("host", "gateway.test");
     for (name, value) in headers {
         builder = builder.header(*name, *value);
     }
