@@ -146,13 +146,24 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
         };
         let is_hop = is_nominated(upstream, name.as_str());
         let is_switch = switches && handshake::passes_with_switch(name);
-        if (passes && !is_hop) || is_switch || (name == http::header::CONTENT_LENGTH && !switches) {
+        if (passes && !is_hop) || is_switch {
             header.append_header(name.clone(), value.clone())?;
         }
+    }
+    if !switches && let Some(length) = length(upstream) {
+        header.insert_header(http::header::CONTENT_LENGTH, length)?;
     }
     mark(&mut header, cell)?;
     dress(&mut header, cell)?;
     Ok(header)
+}
+
+/// The length of an answer, once: Pingora 0.9.1 accepts one that is said several times, in several fields or in a list, if it is the same
+/// (RFC 9110, 8.6).
+fn length(upstream: &ResponseHeader) -> Option<&[u8]> {
+    let length = upstream.headers.get(http::header::CONTENT_LENGTH)?;
+    let length = length.as_bytes().split(|byte| *byte == b',').next()?;
+    Some(length.trim_ascii())
 }
 
 /// Tells the caller not to retry what the gateway has retried, or what waiting does not clear (R-P1).
