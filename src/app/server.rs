@@ -21,7 +21,7 @@ use super::drain::Drain;
 use super::signals::{self, Signals};
 use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings, Snapshot};
-use crate::proxy::front::{Gatekeeper, serve_connections};
+use crate::proxy::front::{Gatekeeper, h2_options, serve_connections};
 use crate::proxy::service::DataPlane;
 use crate::proxy::upstream::AttemptConnector;
 
@@ -112,6 +112,9 @@ pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
         .custom(connector, serve_connections(&app.gateway))
         .server_options(options)
         .build();
+    if let Some(proxy) = service.app_logic_mut() {
+        proxy.h2_options = Some(h2_options());
+    }
     let gatekeeper = Gatekeeper(Arc::clone(&app.gateway));
     service
         .endpoints()

@@ -80,6 +80,29 @@ pub const SENDS_MAX: u32 = 256;
 pub const RECENT_OPERATIONS_MAX: usize = 1024;
 /// Settled records between two collections for the store (R-L7). Ten times what one process ends in a second; they hold some 60 MiB.
 pub const SETTLED_RECORDS_MAX: usize = 65_536;
+/// Bytes of an HTTP/1.1 head: room for long tokens and a dozen cookies. Pingora reads a megabyte, and its parser begins anew with each
+/// packet, so that a head in single bytes would cost a processor.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The same on HTTP/2, as the list of fields that it is there; 32 bytes are added for each field (RFC 9113, 6.5.2).
+pub const H2_HEAD_BYTES_MAX: u32 = 64 << 10;
+/// Requests of one HTTP/2 connection at once: what clients assume before they are told.
+pub const H2_STREAMS_MAX: u32 = 100;
+/// Bytes that an HTTP/2 client may send before they are read, on a stream and on a connection: HTTP/2's own default. A body that nobody
+/// reads yet holds no more.
+pub const H2_RECEIVE_WINDOW: u32 = 65_535;
+/// What the h2 crate allows for unread pieces of a body below 256 bytes, in bytes that they lack of it: a whole window in pieces of 32. Its
+/// default ends the connection of a client that sends a hundred at once.
+pub const H2_SMALL_FRAMES_MAX: usize = 512 << 10;
+/// Bytes of an answer that wait for an HTTP/2 client's window or socket, for each stream: one read of an upstream's body. The h2 crate's
+/// default is six times that, and a client that reads nothing could have a hundred of them.
+pub const H2_SEND_BUFFER_MAX: usize = 64 << 10;
+/// Streams that a client may open and reset before they were looked at. Who resets more in one go is gone (CVE-2023-44487).
+pub const H2_RESETS_PENDING_MAX: usize = 20;
+/// Streams whose reset by the gateway is remembered, so that what the client still sends for them is no error.
+pub const H2_RESETS_REMEMBERED_MAX: usize = 50;
+/// Streams of one connection that the gateway resets for the client's errors, such as opening too many: twice what may be open, as a client
+/// can have sent that many before it hears of the bound. The h2 crate's default is a thousand.
+pub const H2_REFUSALS_MAX: usize = 200;
 
 const _: () = assert!(JITTER_WIDTH_MIN.as_millis() < JITTER_WIDTH_MAX.as_millis());
 const _: () = assert!(PUSHBACK_DEFAULT.as_millis() < WAIT_MAX.as_millis());
@@ -90,3 +113,5 @@ const _: () =
     assert!(CANDIDATES_MAX <= u64::BITS as usize && CANDIDATES_MAX >= TARGETS_PER_ROUTE_MAX);
 const _: () = assert!(RULES_MAX <= u64::BITS as usize);
 const _: () = assert!(AFFINITY_ENTRIES_MAX.is_multiple_of(AFFINITY_SHARDS * AFFINITY_WAYS));
+const _: () = assert!(H2_REFUSALS_MAX >= 2 * H2_STREAMS_MAX as usize);
+const _: () = assert!(H2_RECEIVE_WINDOW as usize / 32 * (256 - 32) <= H2_SMALL_FRAMES_MAX);

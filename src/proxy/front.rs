@@ -7,14 +7,15 @@
 //! Not here: requests. Invariants: a connection has a seat from before its first byte (over TLS: before its handshake) until it is
 //! closed and nobody works on a request of it; without a seat nothing of it reaches a hook.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora_core::apps::{HttpServerApp, ServerApp};
 use pingora_core::listeners::PreTlsProcess;
 use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::http::v2::server::H2Options;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::{GetProxyDigest, Stream};
@@ -26,10 +27,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::body;
 use super::gateway::Gateway;
+use super::head::{Head, Watched};
 use super::line::{Line, Spoken};
 use super::respond;
 use super::service::{DataPlane, family, made_id};
 use super::upstream::AttemptConnector;
+use crate::core::limits::{
+    H2_HEAD_BYTES_MAX, H2_RECEIVE_WINDOW, H2_REFUSALS_MAX, H2_RESETS_PENDING_MAX,
+    H2_RESETS_REMEMBERED_MAX, H2_SEND_BUFFER_MAX, H2_SMALL_FRAMES_MAX, H2_STREAMS_MAX,
+};
 use crate::policy::overload::{Overload, SlowPhase};
 use crate::policy::seats::Seat;
 use crate::providers::envelope::GatewayError;
@@ -44,8 +50,8 @@ const TURN_AWAY_TIME: Duration = Duration::from_millis(500);
 type Proxy = HttpProxy<DataPlane, AttemptConnector>;
 
 tokio::task_local! {
-    /// Whether the head that is waited for has come. Set in the task that reads it.
-    static ARRIVED: Arc<AtomicBool>;
+    /// The head that is waited for. An HTTP/1.1 request is served by the task that reads it.
+    static HEAD: Arc<Head>;
 }
 
 /// Serves each connection that Pingora hands over.
@@ -67,10 +73,26 @@ pub fn serve_connections(
     })
 }
 
+/// The bounds of a client's HTTP/2 connection. What else the h2 crate bounds by itself: frames that continue a head, and empty frames.
+pub fn h2_options() -> H2Options {
+    let mut options = H2Options::default();
+    options
+        .max_concurrent_streams(H2_STREAMS_MAX)
+        .max_header_list_size(H2_HEAD_BYTES_MAX)
+        .initial_window_size(H2_RECEIVE_WINDOW)
+        .initial_connection_window_size(H2_RECEIVE_WINDOW)
+        .data_frame_budget(H2_SMALL_FRAMES_MAX)
+        .max_send_buffer_size(H2_SEND_BUFFER_MAX)
+        .max_pending_accept_reset_streams(H2_RESETS_PENDING_MAX)
+        .max_concurrent_reset_streams(H2_RESETS_REMEMBERED_MAX)
+        .max_local_error_reset_streams(Some(H2_REFUSALS_MAX));
+    options
+}
+
 /// The head that was waited for has come: from now on other times count.
 pub(super) fn head_arrived() {
     // Requests over HTTP/2 are read elsewhere, and nobody waits for them here.
-    let _ = ARRIVED.try_with(|arrived| arrived.store(true, Ordering::Relaxed));
+    let _ = HEAD.try_with(|head| head.end());
 }
 
 struct Front {
@@ -98,14 +120,11 @@ impl Front {
 
     async fn serve_cleartext(&self, mut stream: Stream) {
         let due = self.head_due(Duration::ZERO);
-        let mut begins = [0; PREFACE.len()];
-        match timeout_at(due, stream.try_peek(&mut begins)).await {
-            Ok(Ok(_)) => {}
+        match timeout_at(due, speaks_http2(&mut stream)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return self.serve_http1(stream, due).await,
             Ok(Err(_)) => return,
             Err(_) => return self.too_slow(),
-        }
-        if begins != *PREFACE {
-            return self.serve_http1(stream, due).await;
         }
         let line = self.line(stream, Spoken::Http2);
         let _ = self.proxy.process_new(Box::new(line), &self.shutdown).await;
@@ -114,6 +133,8 @@ impl Front {
     /// One request after the other. What Pingora does for a connection of its own, with a time for each head.
     async fn serve_http1(&self, stream: Stream, due: Instant) {
         let line = self.line(stream, Spoken::AsNegotiated);
+        let head = Arc::new(Head::new());
+        let line = Watched::new(Box::new(line), Arc::clone(&head));
         let mut session = ServerSession::new_http1(Box::new(line));
         let keepalive = self.settings().0.as_secs().max(1);
         let is_stopping = *self.shutdown.borrow();
@@ -121,7 +142,13 @@ impl Front {
         let mut due = due;
         loop {
             let serving = self.proxy.process_new_http(session, &self.shutdown);
-            let Ok(reusable) = with_head_by(due, serving).await else {
+            let served = tokio::select! {
+                biased;
+                served = with_head_by(due, &head, serving) => served,
+                // Dropping what serves it closes the connection.
+                () = head.refused() => return,
+            };
+            let Ok(reusable) = served else {
                 return self.too_slow();
             };
             let Some((stream, settings)) = reusable.map(|reusable| reusable.consume()) else {
@@ -190,15 +217,33 @@ impl Front {
 /// The head did not come in time.
 struct TooSlow;
 
+/// Whether a connection begins with HTTP/2's preface. Looks no further than tells it: the shortest requests have less than 24 bytes.
+async fn speaks_http2(stream: &mut Stream) -> io::Result<bool> {
+    let mut seen = [0; PREFACE.len()];
+    for length in 1..=PREFACE.len() {
+        let (Some(seen), Some(wanted)) = (seen.get_mut(..length), PREFACE.get(..length)) else {
+            break;
+        };
+        if !stream.try_peek(seen).await? || seen != wanted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Serves a request whose head has to come until then.
-async fn with_head_by<T>(due: Instant, serving: impl Future<Output = T>) -> Result<T, TooSlow> {
-    let arrived = Arc::new(AtomicBool::new(false));
-    let serving = ARRIVED.scope(Arc::clone(&arrived), serving);
+async fn with_head_by<T>(
+    due: Instant,
+    head: &Arc<Head>,
+    serving: impl Future<Output = T>,
+) -> Result<T, TooSlow> {
+    head.begin();
+    let serving = HEAD.scope(Arc::clone(head), serving);
     tokio::pin!(serving);
     // Asked first: who has a head in the last moment is served.
     match timeout_at(due, &mut serving).await {
         Ok(served) => Ok(served),
-        Err(_) if arrived.load(Ordering::Relaxed) => Ok(serving.await),
+        Err(_) if head.is_read() => Ok(serving.await),
         Err(_) => Err(TooSlow),
     }
 }

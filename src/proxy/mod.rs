@@ -18,6 +18,7 @@ pub mod credentials;
 mod ctx;
 pub mod front;
 pub mod gateway;
+mod head;
 pub mod health_checks;
 pub mod host;
 pub mod inflight;
