@@ -1,5 +1,6 @@
 //! A gateway on a port of the system's choice, and clients for it.
 
+pub mod auditor;
 pub mod caller;
 pub mod client;
 pub mod database;
@@ -9,6 +10,7 @@ pub mod raw;
 pub mod socket;
 pub mod stage;
 pub mod tls;
+pub mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;

@@ -118,6 +118,11 @@ impl Link {
         Some(std::mem::replace(&mut self.kept, rest))
     }
 
+    /// Bytes that were read and belong to no request.
+    pub fn left_over(&self) -> &[u8] {
+        &self.kept
+    }
+
     /// Counts a request that was read otherwise.
     pub fn count(&self) {
         self.requests.fetch_add(1, Ordering::SeqCst);
@@ -187,6 +192,11 @@ impl RawClient {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
+    /// Writes bytes that are no text. Who is cut off inside them reads why.
+    pub async fn bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes).await;
+    }
+
     /// Reads up to and with this text, and returns what was read.
     pub async fn read_to(&mut self, text: &str) -> String {
         soon(async {
@@ -230,6 +240,33 @@ impl RawClient {
         let rest = self.kept.split_off(length);
         let body = std::mem::replace(&mut self.kept, rest);
         (head, String::from_utf8(body).unwrap())
+    }
+
+    /// What comes first, up to the end of a body whose length it tells; less when the connection ends.
+    pub async fn first_answer(&mut self) -> String {
+        soon(async {
+            loop {
+                let text = String::from_utf8_lossy(&self.kept).into_owned();
+                let is_whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+                    let lower = head.to_lowercase();
+                    let length = lower
+                        .lines()
+                        .find_map(|line| line.strip_prefix("content-length: "));
+                    length.is_none_or(|length| {
+                        length.parse().is_ok_and(|length| body.len() >= length)
+                    })
+                });
+                if is_whole || !matches!(self.stream.read_buf(&mut self.kept).await, Ok(1..)) {
+                    return text;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Forgets what was looked at by `first_answer`.
+    pub fn skip_answer(&mut self) {
+        self.kept.clear();
     }
 
     /// Everything until the end; whether it ended in order.
