@@ -158,8 +158,7 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
     Ok(header)
 }
 
-/// The length of an answer, once: Pingora 0.9.1 accepts one that is said several times, in several fields or in a list, if it is the same
-/// (RFC 9110, 8.6).
+/// The length of an answer, once: one that is said several times is accepted if it is the same (RFC 9110, 8.6).
 fn length(upstream: &ResponseHeader) -> Option<&[u8]> {
     let length = upstream.headers.get(http::header::CONTENT_LENGTH)?;
     let length = length.as_bytes().split(|byte| *byte == b',').next()?;

@@ -113,7 +113,11 @@ impl Http1 {
     pub async fn read_head(&mut self, switches: bool) -> Result<Head> {
         loop {
             if let Some(head) = head::take(&mut self.bytes).map_err(malformed)? {
-                let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS && switches;
+                let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS;
+                if is_switch && !switches {
+                    // What follows is no HTTP any more, whatever it looks like.
+                    return Err(malformed(Malformed("a switch that nobody asked for")));
+                }
                 if head.status.is_informational() && !is_switch {
                     self.interim += 1;
                     if self.interim > INTERIM_MAX {
