@@ -5,6 +5,7 @@
 //! store later. Not here: what a record is (`ledger/`), when one is made. Invariants: no request waits for a store (R-L7), in `strict` for a
 //! bounded time for its own disk; what is not kept is counted; terminal rows are never undone (each store sees to that itself).
 
+mod age;
 mod boots;
 pub mod counts;
 mod line;
