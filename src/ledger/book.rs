@@ -5,7 +5,8 @@
 //!
 //! Rows that go further than this process's memory are pulled, not pushed: a change of an open record costs at most one entry in its
 //! part's list of fresh ones, under the lock that is held anyway, and an end costs one push of a pointer. [`Book::collect`] does the
-//! rest elsewhere. Invariant: after a collection every change made before it was handed out once, or superseded by a later one.
+//! rest elsewhere. Invariant: after a collection every change made before it was handed out once, or superseded by a later one; where
+//! only ripe records are asked for, every change made before the collection before it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +45,15 @@ impl Key {
     }
 }
 
+/// Which open records are collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// All that changed.
+    All,
+    /// Those that had changed by the last collection already. Most operations that are quick end in between, and are written once.
+    Ripe,
+}
+
 /// An open record, and whether its part's list of fresh ones names it.
 struct Slot {
     open: OpenOperation,
@@ -56,6 +66,8 @@ struct Part {
     open: HashMap<Key, Slot>,
     /// Records that changed since the last collection. May name some that have ended since.
     fresh: Vec<Key>,
+    /// Those that had changed by the last collection and were given time to end.
+    ripe: Vec<Key>,
 }
 
 impl Part {
@@ -68,8 +80,13 @@ impl Part {
     }
 
     /// Copies of the listed records that are still open.
-    fn collect(&mut self, into: &mut Vec<Arc<Record>>) {
-        for key in std::mem::take(&mut self.fresh) {
+    fn collect(&mut self, which: Which, into: &mut Vec<Arc<Record>>) {
+        let mut due = std::mem::take(&mut self.ripe);
+        match which {
+            Which::All => due.append(&mut self.fresh),
+            Which::Ripe => std::mem::swap(&mut self.fresh, &mut self.ripe),
+        }
+        for key in due {
             // An address may be listed for a record that ended and again for the one that came after it: the mark tells them apart.
             if let Some(slot) = self.open.get_mut(&key).filter(|slot| slot.listed) {
                 slot.listed = false;
@@ -140,7 +157,7 @@ impl Book {
         let Some(mut shard) = self.shard(key) else {
             return;
         };
-        let Part { open, fresh } = &mut *shard;
+        let Part { open, fresh, .. } = &mut *shard;
         let Some(slot) = open.get_mut(&key) else {
             return;
         };
@@ -178,13 +195,18 @@ impl Book {
     /// What changed since the last collection: open records as they stand, then those that ended. An operation that began and ended
     /// in between is handed out once, settled.
     pub fn collect(&self) -> Vec<Piece> {
+        self.collect_open(Which::All)
+    }
+
+    /// The same, of the open records only these. What is left waits for the next collection, not longer.
+    pub fn collect_open(&self, which: Which) -> Vec<Piece> {
         let Some(outbox) = &self.outbox else {
             return Vec::new();
         };
         // In this order: a record that ends between the two is handed out as open and then as settled, never only as open.
         let mut open = Vec::new();
         for shard in &self.shards {
-            lock(shard).collect(&mut open);
+            lock(shard).collect(which, &mut open);
         }
         coalesce(open, outbox.take())
     }

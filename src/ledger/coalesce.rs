@@ -8,6 +8,9 @@ use super::store::Piece;
 
 /// The open records that did not end meanwhile, then what left the book, in its order.
 pub fn coalesce(open: Vec<Arc<Record>>, settled: Vec<Piece>) -> Vec<Piece> {
+    if open.is_empty() {
+        return settled;
+    }
     let ended: HashSet<u64> = settled
         .iter()
         .filter_map(|piece| match piece {

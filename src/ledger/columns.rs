@@ -148,7 +148,7 @@ pub const ATTEMPTS: Table = Table {
 };
 
 /// A value of a row, borrowed from the entry it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
     /// Nothing.
     Null,

@@ -140,6 +140,8 @@ pub trait Store: Send {
     /// Settles at most `rows_max` pending rows of a dead boot as abandoned, attempts before operations. Gives how many; 0 when there
     /// are none, and the boot has then ended.
     fn abandon(&mut self, dead: &Boot, at: WallTime, rows_max: u32) -> Result<u64, StoreError>;
+    /// What time it is by the clock that all have in common who write to the store; by this machine's, which is `here`, if it has none.
+    fn clock(&mut self, here: WallTime) -> Result<WallTime, StoreError>;
     /// Deletes at most `operations_max` settled operations that began before, with their attempts. Gives how many.
     fn prune(&mut self, before: WallTime, operations_max: u32) -> Result<u64, StoreError>;
     /// Says that the boot ended in order.

@@ -11,9 +11,9 @@ use super::counts::Counts;
 use super::spool::{Spool, SpoolError};
 use crate::ledger::store::Piece;
 
-/// Collections that wait in memory for the writer. With the one that is being written and the one that is being collected, a process that
-/// is killed has at most four times the time between two collections that is not in a file.
-pub(super) const QUEUE_MAX: usize = 2;
+/// Collections that wait in memory for the writer. With the one that is being written, and the two looks after which a record is collected, a
+/// process that is killed has at most four times the time between two collections that is not in a file.
+pub(super) const QUEUE_MAX: usize = 1;
 /// Pieces that memory takes when the spool cannot: the disk is full or broken, or the bound is reached. Beyond it rows are lost.
 const RESERVE_PIECES_MAX: usize = 65_536;
 /// Time between two lines of the log about one failure that lasts.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
+use super::age::Age;
 use super::boots::{Boots, Claim};
 use super::line::{Line, Seldom, Work};
 use super::spool::segments_in;
@@ -106,6 +107,7 @@ pub struct Writer {
     /// From when on silence speaks: before, nobody may have been able to beat. `None` while the store is away.
     lease_from: Option<Instant>,
     prune_at: Option<Instant>,
+    age: Age,
     segment_at: Option<Instant>,
     /// How often the oldest segment could not be read.
     unread: u32,
@@ -136,6 +138,7 @@ impl Writer {
             look_at: None,
             lease_from: None,
             prune_at: None,
+            age: Age::default(),
             segment_at: None,
             unread: 0,
             said: Seldom::default(),
@@ -362,7 +365,8 @@ impl Writer {
         }
         if !busy && self.prune_at.is_none_or(|at| now >= at) {
             let keep = i64::try_from(self.habits.keep.as_micros()).unwrap_or(i64::MAX);
-            let before = wall.unix_micros().saturating_sub(keep);
+            let today = self.age.now(now, self.store.clock(wall)?);
+            let before = today.unix_micros().saturating_sub(keep);
             let before = WallTime::from_unix_micros(before);
             let gone = self.store.prune(before, PRUNE_OPERATIONS)?;
             let more = gone >= u64::from(PRUNE_OPERATIONS);

@@ -5,12 +5,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rondo::core::time::WallTime;
 use rondo::ledger::store::{LEASE, Piece};
 use rondo::ledger::{Book, Outbox};
 use rondo::store::spool::{Spool, SpoolError, Sync};
 use rondo::store::{Boots, Counts, Habits, Recording, Setup, Step};
 
 use crate::store_sqlite::Dir;
+use crate::store_suite::START;
 use crate::store_writer::{Bench, Double, MIB, names, other, usage};
 use crate::world::{Does, World};
 
@@ -384,4 +386,24 @@ fn the_spool_of_a_living_process_is_measured_again() {
     assert_eq!(new.counts().spool_bytes(), old.counts().spool_bytes());
     assert!(new.counts().spool_bytes() > 0);
     std::mem::forget(new.dir);
+}
+
+// The server's clock says what is old, and one that jumps ahead deletes nothing that is not.
+#[test]
+fn what_is_old_is_told_by_the_stores_clock() {
+    const DAY: i64 = 86_400_000_000;
+    let store = Double::default();
+    let mut bench = Bench::new(store.clone(), false, MIB);
+    let later = START + 500 * DAY;
+    for (told, expected) in [
+        (None, START - DAY),
+        (Some(START - 7 * DAY), START - 8 * DAY),
+        (Some(later), START - 8 * DAY + 60_000_000),
+    ] {
+        store.0.lock().clock = told.map(WallTime::from_unix_micros);
+        bench.settle();
+        let pruned = store.0.lock().pruned.last().copied();
+        assert_eq!(pruned, Some(WallTime::from_unix_micros(expected)));
+        bench.now += Duration::from_secs(60);
+    }
 }

@@ -11,7 +11,7 @@ use rondo::policy::snapshot::Durability;
 use rondo::store::sqlite::{SqliteReader, SqliteStore, VERSION};
 use rusqlite::Connection;
 
-use crate::store_suite::{START, boot, live, record, suite};
+use crate::store_suite::{START, boot, live, record, suite, with_attempt};
 
 /// A directory of its own for a test. It goes with the value.
 pub struct Dir(pub PathBuf);
@@ -110,6 +110,13 @@ fn a_path_that_cannot_be_is_unavailable() {
     ));
 }
 
+fn plan(connection: &Connection, query: &str) -> Vec<String> {
+    let query = format!("EXPLAIN QUERY PLAN {query}");
+    let mut plan = connection.prepare(&query).unwrap();
+    let steps = plan.query_map([], |row| row.get(3)).unwrap();
+    steps.collect::<Result<_, _>>().unwrap()
+}
+
 // R-L1: whoever writes to the file.
 #[test]
 fn a_trigger_keeps_terminal_states() {
@@ -117,18 +124,52 @@ fn a_trigger_keeps_terminal_states() {
     let mut store = store(&dir);
     store.open(&boot("b1")).unwrap();
     store
-        .write(&[live(&record("b1", 1, "op", State::Succeeded))])
+        .write(&[live(&with_attempt(
+            with_attempt(record("b1", 1, "op", State::Succeeded), State::Failed),
+            State::Succeeded,
+        ))])
         .unwrap();
     let other = Connection::open(dir.file()).unwrap();
-    let change = |state: &str| other.execute("UPDATE operations SET state = ?1", [state]);
-    assert!(
-        change("pending")
-            .unwrap_err()
-            .to_string()
-            .contains("a terminal state never changes")
+    let change = |change: &str| other.execute(change, []);
+    for (forbidden, why) in [
+        (
+            "UPDATE records SET pending = 1",
+            "a terminal state never changes",
+        ),
+        (
+            "UPDATE records SET shape = shape + 1",
+            "a terminal state never changes",
+        ),
+        (
+            "UPDATE records SET attempt_pending = 1",
+            "a terminal state never changes",
+        ),
+        (
+            "UPDATE records SET attempt_shape = NULL",
+            "a terminal state never changes",
+        ),
+        (
+            "UPDATE further_attempts SET attempt_pending = 1",
+            "a terminal state never changes",
+        ),
+        (
+            "UPDATE operation_shapes SET state = 'failed'",
+            "a shape never changes",
+        ),
+        (
+            "UPDATE attempt_shapes SET state = 'failed'",
+            "a shape never changes",
+        ),
+        ("UPDATE operations SET state = 'failed'", "it is a view"),
+        ("DELETE FROM attempts", "it is a view"),
+    ] {
+        let refused = change(forbidden).unwrap_err().to_string();
+        assert!(refused.contains(why), "{forbidden}: {refused}");
+    }
+    assert_eq!(
+        change("UPDATE records SET shape = shape, attempt_pending = 0").unwrap(),
+        1
     );
-    assert!(change("failed").is_err());
-    assert_eq!(change("succeeded").unwrap(), 1);
 }
 
 // R-L6: a crash with very many operations open is settled in steps, each over the index.
@@ -141,33 +182,29 @@ fn very_many_pending_rows_are_abandoned_by_index() {
     let plain = record("dead", 1, "seed", State::Pending);
     store.write(&[live(&plain)]).unwrap();
     let other = Connection::open(dir.file()).unwrap();
-    let columns: Vec<&str> = rondo::ledger::columns::OPERATIONS
-        .columns
-        .iter()
-        .map(|c| c.name)
-        .collect();
+    let columns: Vec<String> = other
+        .prepare("SELECT name FROM pragma_table_info('records')")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let columns = columns.join(", ");
     let values = columns
-        .join(", ")
+        .replacen("row", "n + 1", 1)
         .replace("operation_id", "printf('%032x', n)")
         .replace("sequence", "n + 1");
     other
         .execute_batch(&format!(
             "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {ROWS})
-             INSERT INTO operations ({}) SELECT {values} FROM operations, numbers",
-            columns.join(", ")
+             INSERT INTO records ({columns}) SELECT {values} FROM records, numbers",
         ))
         .unwrap();
-    let plan: Vec<String> = other
-        .prepare("EXPLAIN QUERY PLAN SELECT operation_id FROM operations WHERE state = 'pending' AND boot_id = 'dead' LIMIT 5000")
-        .unwrap()
-        .query_map([], |row| row.get(3))
-        .unwrap()
-        .collect::<Result<_, _>>()
-        .unwrap();
-    assert!(
-        plan.iter().any(|step| step.contains("operations_pending")),
-        "{plan:?}"
+    let plan = plan(
+        &other,
+        "SELECT operation_id FROM operations WHERE state = 'pending' AND boot_id = 'dead' LIMIT 5000",
     );
+    assert_eq!(plan.len(), 2, "{plan:?}");
     let at = WallTime::from_unix_micros(START);
     let mut settled = 0;
     loop {
@@ -190,19 +227,139 @@ fn the_default_listing_walks_the_index_by_start() {
         "(started_at, operation_id) < (5, 'x')",
         "started_at >= 5",
     ] {
-        let sql = format!(
-            "EXPLAIN QUERY PLAN SELECT * FROM operations WHERE {condition} ORDER BY started_at DESC, operation_id DESC LIMIT 5"
+        let plan = plan(
+            &other,
+            &format!(
+                "SELECT * FROM operations WHERE {condition} ORDER BY started_at DESC, operation_id DESC LIMIT 5"
+            ),
         );
-        let plan: Vec<String> = other
-            .prepare(&sql)
-            .unwrap()
-            .query_map([], |row| row.get(3))
-            .unwrap()
-            .collect::<Result<_, _>>()
-            .unwrap();
         assert!(
-            plan[0].contains("operations_started") && plan.len() == 1,
+            plan[0].contains("records_started")
+                && plan[1].contains("PRIMARY KEY")
+                && plan[2].contains("LAST TERM OF ORDER BY")
+                && plan.len() == 3,
             "{plan:?}"
         );
     }
+}
+
+/// Every row of a table, each value as SQL writes it.
+fn rows(connection: &Connection, table: &str) -> Vec<Vec<String>> {
+    let mut all = connection
+        .prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2"))
+        .unwrap();
+    let names: Vec<String> = all
+        .column_names()
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
+    let values = all.query_map([], |row| {
+        let values = names.iter().enumerate();
+        values
+            .map(|(at, name)| Ok(format!("{name} {:?}", row.get_ref(at)?)))
+            .collect()
+    });
+    values.unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+// R-L1 R-L6: what an older version wrote is there, and what it left open is settled.
+#[test]
+fn a_file_of_version_1_is_brought_up() {
+    let dir = Dir::new();
+    std::fs::create_dir(&dir.0).unwrap();
+    let old = Connection::open(dir.file()).unwrap();
+    old.execute_batch(include_str!("../fixtures/ledger-1.sql"))
+        .unwrap();
+    let before = (rows(&old, "operations"), rows(&old, "attempts"));
+    assert_eq!((before.0.len(), before.1.len()), (5, 5));
+    drop(old);
+    let mut store = store(&dir);
+    store.open(&boot("b1")).unwrap();
+    let other = Connection::open(dir.file()).unwrap();
+    assert_eq!(
+        (rows(&other, "operations"), rows(&other, "attempts")),
+        before
+    );
+    let tables: i64 = other
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before' OR tbl_name LIKE '%before'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(tables, 0);
+    // The dead process's own words, found in its spool, still reach the row that was renamed.
+    let late = live(&record("dead", 5, "plain", State::Cancelled));
+    assert_eq!(store.write(&[late]).unwrap(), 1);
+    let at = WallTime::from_unix_micros(START);
+    assert_eq!(store.abandon(&boot("dead"), at, 5_000).unwrap(), 2);
+    let states: String = other
+        .query_row(
+            "SELECT group_concat(id || ' ' || state, ', ') FROM (SELECT operation_id AS id, state FROM operations
+             UNION ALL SELECT operation_id || ' ' || attempt_no, state FROM attempts ORDER BY 1)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(
+        states,
+        "bare refused, open abandoned, open 1 ambiguous, open 2 abandoned, plain succeeded, plain 1 succeeded, \
+         plain~dead-5 cancelled, two failed, two 1 rejected, two 2 failed"
+    );
+}
+
+// A shape goes when it is in no use, and not before: names do not outlive their records for long.
+#[test]
+fn shapes_go_with_the_rows_that_had_them() {
+    const ROWS: u64 = 70_000;
+    let dir = Dir::new();
+    let mut store = store(&dir);
+    store.open(&boot("b1")).unwrap();
+    let mut pieces: Vec<_> = (1..=ROWS)
+        .map(|sequence| {
+            let mut made = record("b1", sequence, &format!("op-{sequence}"), State::Succeeded);
+            made.operation.public_model = format!("model-{}", sequence / 10_000).into();
+            made.operation.stream = false;
+            live(&with_attempt(made, State::Succeeded))
+        })
+        .collect();
+    // The oldest is open for as long as all the others take.
+    let open = record("b1", ROWS + 1, "open", State::Pending);
+    pieces.insert(0, live(&open));
+    for pieces in pieces.chunks(5_000) {
+        store.write(pieces).unwrap();
+    }
+    let other = Connection::open(dir.file()).unwrap();
+    let count = |what: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {what}");
+        other.query_row(&count, [], |row| row.get(0)).unwrap()
+    };
+    // One for each model and the open one; and the attempts', which was made twice.
+    assert_eq!((count("operation_shapes"), count("attempt_shapes")), (9, 2));
+    let all = WallTime::from_unix_micros(i64::MAX);
+    let keep = WallTime::from_unix_micros(START + i64::try_from(ROWS).unwrap() * 1_000 - 500);
+    while store.prune(keep, 10_000).unwrap() > 0 {}
+    // The open row is the first, so all of them may be in use.
+    assert_eq!((count("operations"), count("operation_shapes")), (2, 9));
+    let ended = record("b1", ROWS + 1, "open", State::Failed);
+    store.write(&[live(&ended)]).unwrap();
+    assert_eq!(count("operations WHERE state = 'failed'"), 1);
+    assert_eq!(store.prune(keep, 10).unwrap(), 0);
+    other
+        .execute("DELETE FROM records WHERE operation_id = 'open'", [])
+        .unwrap();
+    assert_eq!(store.prune(keep, 10).unwrap(), 0);
+    assert_eq!((count("operations"), count("attempts")), (1, 1));
+    assert_eq!((count("operation_shapes"), count("attempt_shapes")), (8, 1));
+    // An emptied table goes on counting, and what is written next has its shapes.
+    while store.prune(all, 10).unwrap() > 0 {}
+    assert_eq!(count("records"), 0);
+    store
+        .write(&[live(&record("b1", ROWS + 2, "next", State::Succeeded))])
+        .unwrap();
+    assert_eq!(store.prune(keep, 10).unwrap(), 0);
+    assert_eq!(
+        (count("operations"), count("records WHERE row > 65536")),
+        (1, 1)
+    );
 }

@@ -41,6 +41,10 @@ pub struct Seen {
     pub others: Vec<OtherBoot>,
     /// Pending rows of each dead boot.
     pub pending: BTreeMap<String, u64>,
+    /// Its own clock, if it has one.
+    pub clock: Option<WallTime>,
+    /// Before when it was told to delete.
+    pub pruned: Vec<WallTime>,
 }
 
 /// A store in memory.
@@ -123,8 +127,15 @@ impl Store for Double {
         Ok(step)
     }
 
-    fn prune(&mut self, _: WallTime, _: u32) -> Result<u64, StoreError> {
-        self.call("prune").map(|_| 0)
+    fn clock(&mut self, here: WallTime) -> Result<WallTime, StoreError> {
+        self.call("clock").map(|seen| seen.clock.unwrap_or(here))
+    }
+
+    fn prune(&mut self, before: WallTime, _: u32) -> Result<u64, StoreError> {
+        self.call("prune").map(|mut seen| {
+            seen.pruned.push(before);
+            0
+        })
     }
 
     fn close(&mut self, _: &Boot) -> Result<(), StoreError> {

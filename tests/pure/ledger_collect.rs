@@ -11,6 +11,7 @@ use rondo::core::decision::{Decision, Round};
 use rondo::core::settlement::{OperationOutcome, State};
 use rondo::core::time::{MonoTime, WallTime};
 use rondo::executor::effect::{AttemptSettled, Begin, Note};
+use rondo::ledger::book::Which;
 use rondo::ledger::store::{LateUsage, Piece};
 use rondo::ledger::{AttemptFacts, Book, Ending, Moment, Opening, Outbox, Record};
 use rondo::policy::snapshot::Snapshot;
@@ -176,6 +177,47 @@ fn shape(state: &str, one: &Running) -> String {
         *states.last_mut().unwrap() = "pending";
     }
     format!("{state} {states:?}").replace('"', "")
+}
+
+// R-L1: what ends before the second look is written once; what goes on is written pending, and changes again.
+#[test]
+fn what_is_open_is_collected_when_it_is_ripe() {
+    let (snapshot, book) = (compiled(YAML, None), Book::new(Some(Outbox::default())));
+    let ids: Vec<Arc<str>> = (0..3)
+        .map(|number| Arc::from(format!("op-{number}")))
+        .collect();
+    let states = || -> Vec<(u64, usize, &str)> {
+        let pieces = book.collect_open(Which::Ripe).into_iter();
+        let states = pieces.map(|piece| match piece {
+            Piece::Live(record) => {
+                let state = record.operation.state.label();
+                (record.sequence, record.attempts.len(), state)
+            }
+            other => panic!("{other:?}"),
+        });
+        states.collect()
+    };
+    book.begin(opening(&snapshot, &ids[0]));
+    book.begin(opening(&snapshot, &ids[1]));
+    assert_eq!(states(), []);
+    assert!(book.end(&ids[0], &ENDING).is_some());
+    book.begin(opening(&snapshot, &ids[2]));
+    // A change while it ripens is collected with it.
+    let opened = Note::AttemptOpened(begin(1));
+    book.note(&ids[1], &opened, AttemptFacts::default(), NOW);
+    assert_eq!(states(), [(2, 1, "pending"), (1, 0, "cancelled")]);
+    // One after that is collected as late as the first.
+    book.note(&ids[1], &settled(1), AttemptFacts::default(), NOW);
+    assert_eq!(states(), [(3, 0, "pending")]);
+    assert_eq!(states(), [(2, 1, "pending")]);
+    assert_eq!(states(), []);
+    // Who asks for all gets what is ripe and what is not.
+    book.note(&ids[2], &opened, AttemptFacts::default(), NOW);
+    assert_eq!(states(), []);
+    let note = Note::AttemptOpened(begin(2));
+    book.note(&ids[1], &note, AttemptFacts::default(), NOW);
+    assert_eq!(book.collect().len(), 2);
+    assert_eq!((book.collect().len(), states().len()), (0, 0));
 }
 
 // R-L7: what nobody collects in time is counted, attempts included, and the end of an operation goes on.

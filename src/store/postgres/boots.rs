@@ -43,6 +43,16 @@ const PRUNE_OPERATIONS: &str = "DELETE FROM operations WHERE operation_id = ANY(
 /// A boot that ended has no pending rows, and nothing else asks for it.
 const PRUNE_BOOTS: &str = "DELETE FROM boots WHERE ended_at < $1";
 
+const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// What time it is on the server.
+pub(super) async fn clock(link: &mut Link) -> Result<WallTime, StoreError> {
+    let rows = link.query(CLOCK, &[]).await?;
+    let told = rows.first().map(|row| row.try_get(0)).transpose();
+    let told = told.map_err(|error| failed(&error))?;
+    Ok(WallTime::from_unix_micros(told.unwrap_or_default()))
+}
+
 /// Enters the boot, or renews its lease.
 pub(super) async fn enter(link: &mut Link, boot: &Boot) -> Result<(), StoreError> {
     link.execute(ENTER, &[&&*boot.boot_id, &&*boot.instance])

@@ -125,6 +125,10 @@ impl Store for PostgresStore {
         self.call(async |link| boots::abandon(link, dead, at, rows_max).await)
     }
 
+    fn clock(&mut self, _: WallTime) -> Result<WallTime, StoreError> {
+        self.call(boots::clock)
+    }
+
     fn prune(&mut self, before: WallTime, operations_max: u32) -> Result<u64, StoreError> {
         self.call(async |link| boots::prune(link, before, operations_max).await)
     }

@@ -1,16 +1,20 @@
 //! The store in a SQLite file: one connection that writes, in WAL mode, so that those who look never wait for it.
 //!
 //! Not here: threads, retries, the spool. Invariants, kept in SQL and not by whoever calls: a row whose state is not pending never changes
-//! its state again (the `WHERE` of every upsert, and a trigger behind it); a key that another operation has is left alone, and the later
+//! its state again (the `WHERE` of every change, and a trigger behind it); a key that another operation has is left alone, and the later
 //! operation is kept under a name of its own.
 
+mod layout;
 mod reader;
+mod rows;
 mod schema;
+mod shapes;
 mod sql;
 
 pub use reader::SqliteReader;
 pub use schema::VERSION;
 
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -18,34 +22,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, Transaction, params};
+use rusqlite::{Connection, ErrorCode, Transaction, params};
 
-use crate::core::settlement::State;
 use crate::core::time::WallTime;
-use crate::ledger::columns::{OPERATIONS, Stored, Value, attempt_values, operation_values};
+use crate::ledger::columns::{Value, attempt_values, operation_values};
+use crate::ledger::entry::Record;
 use crate::ledger::store::{
-    ABANDONED_DELIVERY, ABANDONED_REASON, Boot, LateUsage, OtherBoot, Piece, Store, StoreError,
-    renamed,
+    ABANDONED_DELIVERY, ABANDONED_REASON, Boot, OtherBoot, Piece, Store, StoreError,
 };
 use crate::policy::snapshot::Durability;
 
-use sql::Statements;
+use rows::{Knowledge, Rows, Values, highest};
+use schema::borrowed;
 
 /// How long one statement waits for another process that has the file: a hand-over, a backup, a migration. It blocks the writer alone.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Statements that are kept prepared: all that the writer has.
 const STATEMENTS_MAX: usize = 32;
 
-/// Where a row has the id of its operation, in either table (`columns_stand_where_the_store_expects_them`).
-const ID: usize = 0;
-
 /// The store.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
     durability: Durability,
-    statements: Statements,
+    knowledge: Knowledge,
     connection: Option<Connection>,
 }
 
@@ -55,7 +55,7 @@ impl SqliteStore {
         SqliteStore {
             path: path.into(),
             durability,
-            statements: Statements::new(),
+            knowledge: Knowledge::new(),
             connection: None,
         }
     }
@@ -114,19 +114,22 @@ impl SqliteStore {
     /// Does the work in one transaction.
     fn transact<T>(
         &mut self,
-        work: impl FnOnce(&Transaction<'_>, &Statements) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Transaction<'_>, &mut Knowledge) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let Some(connection) = self.connection.as_mut() else {
             return Err(StoreError::Unavailable("not open".to_owned()));
         };
-        let statements = &self.statements;
+        let knowledge = &mut self.knowledge;
         let done = connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
             .and_then(|transaction| {
-                let done = work(&transaction, statements)?;
+                let done = work(&transaction, knowledge)?;
                 transaction.commit().map(|()| done)
             });
-        done.map_err(|error| self.told(&error))
+        done.map_err(|error| {
+            self.knowledge.forget();
+            self.told(&error)
+        })
     }
 }
 
@@ -134,31 +137,34 @@ impl Store for SqliteStore {
     fn open(&mut self, boot: &Boot) -> Result<(), StoreError> {
         self.connection = None;
         self.connection = Some(self.connect()?);
+        // Whoever had the file meanwhile may have deleted what was known.
+        self.knowledge.forget();
+        self.transact(|transaction, knowledge| {
+            let mut renamed = transaction.prepare_cached(sql::RENAMED)?;
+            let renamed = renamed.query_map(params![&*boot.boot_id], |row| row.get(0))?;
+            let renamed = renamed.collect::<rusqlite::Result<_>>()?;
+            knowledge.names.begin(&boot.boot_id, renamed);
+            Ok(())
+        })?;
         self.beat(boot)
     }
 
     fn write(&mut self, pieces: &[Piece]) -> Result<u64, StoreError> {
-        self.transact(|transaction, statements| {
+        self.transact(|transaction, knowledge| {
+            let mut rows = Rows::new(transaction, knowledge)?;
             let mut written = 0_usize;
             for piece in pieces {
                 written += match piece {
-                    Piece::Live(record) => {
-                        let attempts = record.attempts.iter();
-                        let attempts = attempts.map(|attempt| attempt_values(record, attempt));
-                        write_record(transaction, statements, &operation_values(record), attempts)?
-                    }
+                    Piece::Live(record) => write_live(&mut rows, record)?,
                     Piece::Spooled(record) => {
-                        let operation: Vec<_> =
-                            record.operation.iter().map(Stored::value).collect();
-                        let attempts = record.attempts.iter().map(|attempt| {
-                            attempt
-                                .iter()
-                                .map(Stored::value)
-                                .collect::<Vec<Value<'_>>>()
-                        });
-                        write_record(transaction, statements, &operation, attempts)?
+                        let attempts = record.attempts.iter();
+                        let attempts: Vec<_> = attempts.map(|row| borrowed(row)).collect();
+                        rows.write(Values {
+                            operation: &borrowed(&record.operation),
+                            attempts: &attempts,
+                        })?
                     }
-                    Piece::Usage(usage) => write_usage(transaction, statements, usage)?,
+                    Piece::Usage(usage) => rows.usage(usage)?,
                 };
             }
             Ok(u64::try_from(written).unwrap_or(u64::MAX))
@@ -194,41 +200,66 @@ impl Store for SqliteStore {
     }
 
     fn abandon(&mut self, dead: &Boot, at: WallTime, rows_max: u32) -> Result<u64, StoreError> {
-        let now = now_micros();
-        self.transact(|transaction, _| {
+        let (now, at) = (now_micros(), at.unix_micros());
+        self.transact(|transaction, knowledge| {
             let id = &*dead.boot_id;
-            let mut attempts = transaction.prepare_cached(sql::ABANDON_ATTEMPTS)?;
-            let mut operations = transaction.prepare_cached(sql::ABANDON_OPERATIONS)?;
-            let (at, most) = (at.unix_micros(), i64::from(rows_max));
-            let first = attempts.execute(params![id, at, ABANDONED_DELIVERY, most])?;
-            let first = i64::try_from(first).unwrap_or(i64::MAX);
-            let left = most.saturating_sub(first);
-            let then = operations.execute(params![id, at, ABANDONED_REASON, left])?;
-            let settled = first.saturating_add(i64::try_from(then).unwrap_or(i64::MAX));
+            let statements = &knowledge.statements;
+            let (mine, its) = (&statements.abandoned, &statements.abandoned_attempt);
+            let mut left = rows_max;
+            for (pending, copy, why, settle) in [
+                (
+                    sql::PENDING_FIRST,
+                    its,
+                    ABANDONED_DELIVERY,
+                    sql::ABANDON_FIRST,
+                ),
+                (
+                    sql::PENDING_FURTHER,
+                    its,
+                    ABANDONED_DELIVERY,
+                    sql::ABANDON_FURTHER,
+                ),
+                (sql::PENDING, mine, ABANDONED_REASON, sql::ABANDON),
+            ] {
+                let rows = pending_rows(transaction, pending, id, left)?;
+                abandon_rows(transaction, &rows, copy, why, settle, at)?;
+                left = left.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+            }
+            let settled = rows_max.saturating_sub(left);
             if settled == 0 {
                 let mut ended = transaction.prepare_cached(sql::END)?;
                 ended.execute(params![id, now])?;
             }
-            Ok(u64::try_from(settled).unwrap_or_default())
+            Ok(u64::from(settled))
         })
+    }
+
+    fn clock(&mut self, here: WallTime) -> Result<WallTime, StoreError> {
+        Ok(here)
     }
 
     fn prune(&mut self, before: WallTime, operations_max: u32) -> Result<u64, StoreError> {
         let before = before.unix_micros();
-        self.transact(|transaction, _| {
+        self.transact(|transaction, knowledge| {
             let mut old = transaction.prepare_cached(sql::OLD)?;
-            let ids = old.query_map(params![before, operations_max], |row| row.get(0))?;
-            let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
+            let rows = old.query_map(params![before, operations_max], |row| row.get(0))?;
+            let rows: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
             let mut attempts = transaction.prepare_cached(sql::DELETE_ATTEMPTS)?;
             let mut operation = transaction.prepare_cached(sql::DELETE_OPERATION)?;
-            for id in &ids {
-                attempts.execute(params![id])?;
-                operation.execute(params![id])?;
+            for row in &rows {
+                attempts.execute(params![row])?;
+                operation.execute(params![row])?;
+            }
+            let gone = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+            if gone < u64::from(operations_max) {
+                for unused in &knowledge.statements.unused {
+                    transaction.prepare_cached(unused)?.execute([])?;
+                }
             }
             transaction
                 .prepare_cached(sql::DELETE_BOOTS)?
                 .execute(params![before])?;
-            Ok(u64::try_from(ids.len()).unwrap_or(u64::MAX))
+            Ok(gone)
         })
     }
 
@@ -244,134 +275,76 @@ impl Store for SqliteStore {
     }
 }
 
-/// Writes an operation with its attempts, and gives the number of rows that changed.
-fn write_record<'a, R: AsRef<[Value<'a>]>>(
-    transaction: &Transaction<'_>,
-    statements: &Statements,
-    operation: &[Value<'a>],
-    attempts: impl Iterator<Item = R>,
-) -> rusqlite::Result<usize> {
-    let mut upsert = transaction.prepare_cached(&statements.operation)?;
-    let mut name = name_before(transaction, operation)?;
-    let instead = name.as_deref().map(|name| (ID, name));
-    let mut written = execute(&mut upsert, operation, instead)?;
-    if written == 0 {
-        if name.is_none() {
-            name = other_name(transaction, operation)?;
-        }
-        if let Some(name) = &name {
-            written = execute(&mut upsert, operation, Some((ID, name)))?;
-        }
-        // It is settled already, and with it all its attempts: this is the past.
-        let state = OPERATIONS
-            .position("state")
-            .and_then(|at| operation.get(at));
-        let pending = state == Some(&Value::Text(State::Pending.label()));
-        if written == 0 && pending {
-            return Ok(0);
+/// Writes a record as it stands.
+fn write_live(rows: &mut Rows<'_, '_>, record: &Record) -> rusqlite::Result<usize> {
+    let operation = &operation_values(record);
+    // Nearly every operation has one attempt, or none.
+    match &record.attempts[..] {
+        [] => rows.write::<[Value<'_>; 0]>(Values {
+            operation,
+            attempts: &[],
+        }),
+        [one] => rows.write(Values {
+            operation,
+            attempts: &[attempt_values(record, one)],
+        }),
+        more => {
+            let attempts = more.iter().map(|attempt| attempt_values(record, attempt));
+            rows.write(Values {
+                operation,
+                attempts: &attempts.collect::<Vec<_>>(),
+            })
         }
     }
-    let mut upsert = transaction.prepare_cached(&statements.attempt)?;
-    for attempt in attempts {
-        let name = name.as_deref().map(|name| (ID, name));
-        written += execute(&mut upsert, attempt.as_ref(), name)?;
-    }
-    Ok(written)
 }
 
-/// What a row of operations begins with: its id, its boot, its number there.
-fn identity<'a>(operation: &[Value<'a>]) -> Option<(&'a str, &'a str, i64)> {
-    match operation {
-        [
-            Value::Text(id),
-            Value::Text(boot_id),
-            Value::Number(sequence),
-            ..,
-        ] => Some((id, boot_id, *sequence)),
-        _ => None,
-    }
-}
+/// A pending row: its number, its shape, and the number of the attempt where the row is one of several.
+type Pending = (i64, i64, Option<i64>);
 
-/// The name that the operation was given when its first row was written, if it was renamed.
-fn name_before(
+fn pending_rows(
     transaction: &Transaction<'_>,
-    operation: &[Value<'_>],
-) -> rusqlite::Result<Option<String>> {
-    let Some((id, boot_id, sequence)) = identity(operation) else {
-        return Ok(None);
-    };
-    let name = renamed(id, boot_id, sequence);
-    let mut found = transaction.prepare_cached(sql::RENAMED)?;
-    let is_there = found.query_row(params![name], |row| row.get::<_, bool>(0))?;
-    Ok(is_there.then_some(name))
+    text: &str,
+    boot_id: &str,
+    rows_max: u32,
+) -> rusqlite::Result<Vec<Pending>> {
+    let mut pending = transaction.prepare_cached(text)?;
+    let has_number = pending.column_count() > 2;
+    let rows = pending.query_map(params![boot_id, rows_max], |row| {
+        let number = if has_number { row.get(2)? } else { None };
+        Ok((row.get(0)?, row.get(1)?, number))
+    })?;
+    rows.collect()
 }
 
-/// The name of an operation whose key another one has; `None` when the row under the key is its own.
-fn other_name(
+/// Settles pending rows: each gets the shape that is its own but for the state and the reason.
+fn abandon_rows(
     transaction: &Transaction<'_>,
-    operation: &[Value<'_>],
-) -> rusqlite::Result<Option<String>> {
-    let Some((id, boot_id, sequence)) = identity(operation) else {
-        return Ok(None);
-    };
-    let mut owner = transaction.prepare_cached(sql::OWNER)?;
-    let is_own = owner
-        .query_row(params![id, boot_id, sequence], |row| row.get::<_, bool>(0))
-        .optional()?;
-    Ok((is_own == Some(false)).then(|| renamed(id, boot_id, sequence)))
-}
-
-fn write_usage(
-    transaction: &Transaction<'_>,
-    statements: &Statements,
-    usage: &LateUsage,
-) -> rusqlite::Result<usize> {
-    let sequence = i64::try_from(usage.sequence).unwrap_or(i64::MAX);
-    let own = renamed(&usage.operation_id, &usage.boot_id, sequence);
-    let mut update = transaction.prepare_cached(&statements.usage)?;
-    for id in [&*usage.operation_id, &own] {
-        let key = [
-            Value::Text(id),
-            Value::Text(&usage.boot_id),
-            Value::Number(sequence),
-        ];
-        let values: Vec<Value<'_>> = key.into_iter().chain(usage.values()).collect();
-        let changed = execute(&mut update, &values, None)?;
-        if changed > 0 {
-            return Ok(changed);
-        }
-    }
-    Ok(0)
-}
-
-/// Runs a statement with these values; one of them may be replaced.
-fn execute(
-    statement: &mut rusqlite::CachedStatement<'_>,
-    values: &[Value<'_>],
-    instead: Option<(usize, &str)>,
-) -> rusqlite::Result<usize> {
-    for (index, value) in values.iter().enumerate() {
-        let value = match instead {
-            Some((at, text)) if at == index => Value::Text(text),
-            _ => *value,
+    rows: &[Pending],
+    copy: &str,
+    why: &str,
+    settle: &str,
+    at: i64,
+) -> rusqlite::Result<()> {
+    let highest = highest(transaction)?.unwrap_or_default();
+    let mut copy = transaction.prepare_cached(copy)?;
+    let mut settle = transaction.prepare_cached(settle)?;
+    let mut copies = HashMap::new();
+    for (row, shape, number) in rows {
+        let abandoned = match copies.get(shape) {
+            Some(abandoned) => *abandoned,
+            None => {
+                copy.execute(params![shape, highest, why])?;
+                let made = transaction.last_insert_rowid();
+                copies.insert(*shape, made);
+                made
+            }
         };
-        statement.raw_bind_parameter(index.saturating_add(1), Bound(value))?;
+        match number {
+            Some(number) => settle.execute(params![row, abandoned, at, number])?,
+            None => settle.execute(params![row, abandoned, at])?,
+        };
     }
-    statement.raw_execute()
-}
-
-/// A value as SQLite takes it.
-struct Bound<'a>(Value<'a>);
-
-impl ToSql for Bound<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self.0 {
-            Value::Null => ValueRef::Null,
-            Value::Text(text) => ValueRef::Text(text.as_bytes()),
-            Value::Number(number) => ValueRef::Integer(number),
-            Value::Flag(flag) => ValueRef::Integer(i64::from(flag)),
-        }))
-    }
+    Ok(())
 }
 
 /// Makes the file, and the directories above it, if they are not there: for their owner alone. SQLite gives its other files the same rights.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::types::{Value as Sql, ValueRef};
 use rusqlite::{Connection, OpenFlags, Row, params_from_iter};
 
+use super::layout::attempt_rows;
 use super::schema::{self, Unfit, VERSION};
 use crate::core::time::WallTime;
 use crate::ledger::columns::{ATTEMPTS, Kind, OPERATIONS, Stored, StoredRecord, Table};
@@ -92,7 +93,7 @@ impl Reader for SqliteReader {
             let rows =
                 operations.query_map(params_from_iter(values), |row| stored(row, &OPERATIONS))?;
             let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-            let mut attempts = connection.prepare_cached(&attempts_of())?;
+            let mut attempts = connection.prepare_cached(&attempts_of(ATTEMPTS.name))?;
             let mut records = Vec::with_capacity(rows.len());
             for operation in rows {
                 let id = match operation.first() {
@@ -158,13 +159,13 @@ fn add(sum: &mut Sum, row: &Row<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn columns(table: &Table) -> String {
+pub(super) fn columns(table: &Table) -> String {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
     names.join(", ")
 }
 
-/// The list of operations, newest first. The index by start ends with the key, so the default listing and a page of it read as many rows
-/// as they show.
+/// The list of operations, newest first. The index by start gives their order, those that began in the same microsecond apart, so the
+/// default listing and a page of it read as many rows as they show.
 fn listing(query: &Query) -> (String, Vec<Sql>) {
     let mut conditions = vec!["1"];
     let mut values: Vec<Sql> = Vec::new();
@@ -187,9 +188,15 @@ fn listing(query: &Query) -> (String, Vec<Sql>) {
         values.push(text(state.label()));
     }
     if let Some(target) = &query.target {
+        // In the tables themselves: for each operation the view would be read as a whole.
         conditions.push(
-            "EXISTS (SELECT 1 FROM attempts WHERE attempts.operation_id = operations.operation_id AND target = ?)",
+            "(EXISTS (SELECT 1 FROM records x CROSS JOIN attempt_shapes y ON y.shape = x.attempt_shape
+                WHERE x.operation_id = operations.operation_id AND y.target = ?)
+             OR EXISTS (SELECT 1 FROM records x CROSS JOIN further_attempts z ON z.row = x.row
+                CROSS JOIN attempt_shapes y ON y.shape = z.attempt_shape
+                WHERE x.operation_id = operations.operation_id AND y.target = ?))",
         );
+        values.push(text(target));
         values.push(text(target));
     }
     if let Some(id) = &query.id {
@@ -208,9 +215,9 @@ fn listing(query: &Query) -> (String, Vec<Sql>) {
     (listed, values)
 }
 
-fn attempts_of() -> String {
+pub(super) fn attempts_of(table: &str) -> String {
     let columns = columns(&ATTEMPTS);
-    format!("SELECT {columns} FROM attempts WHERE operation_id = ?1 ORDER BY attempt_no")
+    format!("SELECT {columns} FROM {table} WHERE operation_id = ?1 ORDER BY attempt_no")
 }
 
 /// Group, state, rows, sends, latency, rows that have one, and four kinds of tokens.
@@ -225,12 +232,15 @@ fn summing(by: SumBy) -> String {
     // An attempt was sent unless it is known not to have arrived; its operation's tokens are those of the attempt that was accepted.
     let attempts = |group: &str| {
         let tokens =
-            |name: &str| format!("sum(CASE WHEN a.decision = 'accepted' THEN o.{name}_tokens END)");
+            |name: &str| format!("sum(CASE WHEN decision = 'accepted' THEN {name}_tokens END)");
+        let rows = attempt_rows(
+            ", r.started_at AS began, r.prompt_tokens AS prompt_tokens, r.completion_tokens AS completion_tokens, \
+             r.cached_tokens AS cached_tokens, r.reasoning_tokens AS reasoning_tokens",
+        );
         format!(
-            "SELECT {group}, a.state, count(*), sum(a.delivery IS NOT NULL AND a.delivery <> 'not_delivered'), sum(a.latency_ms),
-                 count(a.latency_ms), {}, {}, {}, {}
-             FROM operations o JOIN attempts a ON a.operation_id = o.operation_id
-             WHERE o.started_at >= ?1 GROUP BY 1, 2 ORDER BY 1, 2",
+            "SELECT {group}, state, count(*), sum(delivery IS NOT NULL AND delivery <> 'not_delivered'), sum(latency_ms),
+                 count(latency_ms), {}, {}, {}, {}
+             FROM ({rows}) WHERE began >= ?1 GROUP BY 1, 2 ORDER BY 1, 2",
             tokens("prompt"),
             tokens("completion"),
             tokens("cached"),
@@ -240,12 +250,12 @@ fn summing(by: SumBy) -> String {
     match by {
         SumBy::Route => operations("route"),
         SumBy::State => operations("state"),
-        SumBy::Target => attempts("a.target"),
-        SumBy::Key => attempts("a.provider || '/' || coalesce(a.key_name, '-')"),
+        SumBy::Target => attempts("target"),
+        SumBy::Key => attempts("provider || '/' || coalesce(key_name, '-')"),
     }
 }
 
-fn stored(row: &Row<'_>, table: &Table) -> rusqlite::Result<Vec<Stored>> {
+pub(super) fn stored(row: &Row<'_>, table: &Table) -> rusqlite::Result<Vec<Stored>> {
     let columns = table.columns.iter().enumerate();
     columns
         .map(|(index, column)| {

@@ -1,11 +1,14 @@
-//! The tables, and how older ones become these. `PRAGMA user_version` tells which a file has.
+//! Which tables a file has, and how older ones become these. `PRAGMA user_version` tells.
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::ledger::columns::{ATTEMPTS, Kind, OPERATIONS, Presence, Table};
+use super::layout::tables;
+use super::reader::{attempts_of, columns, stored};
+use super::rows::{Knowledge, Rows, Values};
+use crate::ledger::columns::{ATTEMPTS, OPERATIONS, Stored, Value};
 
 /// The version of the tables that this program writes.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// Why a file cannot be used.
 #[derive(Debug)]
@@ -36,56 +39,61 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Unfit> {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if version(&transaction)? < 1 {
-        transaction.execute_batch(&first())?;
+    match version(&transaction)? {
+        0 => {
+            transaction.execute_batch(BOOTS)?;
+            transaction.execute_batch(&tables())?;
+        }
+        1 => second(&transaction)?,
+        _ => {}
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(())
 }
 
-/// Version 1. The keys hold the rows (`WITHOUT ROWID`): ids are ordered by time, so that the trees grow at their ends. Beside them there is
-/// what retention, recovery and the listing by time need, and nothing else; each index is paid for at every write.
-fn first() -> String {
-    let (operations, attempts) = (table(&OPERATIONS), table(&ATTEMPTS));
-    let guards = guard(&OPERATIONS) + &guard(&ATTEMPTS);
-    format!(
-        "{operations}{attempts}\
-         CREATE TABLE boots (boot_id TEXT NOT NULL PRIMARY KEY, instance TEXT NOT NULL, started_at INTEGER NOT NULL,
-             seen_at INTEGER NOT NULL, ended_at INTEGER) STRICT, WITHOUT ROWID;
-         CREATE INDEX operations_started ON operations (started_at);
-         CREATE INDEX operations_pending ON operations (boot_id) WHERE state = 'pending';
-         CREATE INDEX attempts_pending ON attempts (boot_id) WHERE state = 'pending';
-         {guards}"
-    )
+/// The processes that write, as they were in version 1.
+const BOOTS: &str =
+    "CREATE TABLE boots (boot_id TEXT NOT NULL PRIMARY KEY, instance TEXT NOT NULL, started_at INTEGER NOT NULL,
+         seen_at INTEGER NOT NULL, ended_at INTEGER) STRICT, WITHOUT ROWID;";
+
+/// Version 2: one row holds an operation with its first attempt, and what many rows have in common is apart. In version 1 `operations` and
+/// `attempts` were tables, with a row for each of theirs and every value in it. All is copied; a million operations take some ten seconds.
+fn second(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    // Indexes and triggers go with the tables.
+    transaction.execute_batch(
+        "ALTER TABLE operations RENAME TO operations_before; ALTER TABLE attempts RENAME TO attempts_before;
+         DROP TRIGGER operations_terminal; DROP TRIGGER attempts_terminal;",
+    )?;
+    transaction.execute_batch(&tables())?;
+    let mut knowledge = Knowledge::new();
+    let mut rows = Rows::new(transaction, &mut knowledge)?;
+    let mut operations = transaction.prepare(&format!(
+        "SELECT {} FROM operations_before ORDER BY started_at",
+        columns(&OPERATIONS)
+    ))?;
+    let mut attempts = transaction.prepare(&attempts_of("attempts_before"))?;
+    let mut found = operations.query([])?;
+    while let Some(row) = found.next()? {
+        let operation = stored(row, &OPERATIONS)?;
+        let id = match operation.first() {
+            Some(Stored::Text(id)) => &**id,
+            _ => "",
+        };
+        let attempts = attempts.query_map([id], |row| stored(row, &ATTEMPTS))?;
+        let attempts: Vec<Vec<Stored>> = attempts.collect::<rusqlite::Result<_>>()?;
+        let attempts: Vec<Vec<Value<'_>>> = attempts.iter().map(|row| borrowed(row)).collect();
+        rows.write(Values {
+            operation: &borrowed(&operation),
+            attempts: &attempts,
+        })?;
+    }
+    drop((found, rows));
+    drop((operations, attempts));
+    transaction.execute_batch("DROP TABLE operations_before; DROP TABLE attempts_before;")
 }
 
-fn table(table: &Table) -> String {
-    let columns = table.columns.iter().map(|column| {
-        let kind = match column.kind {
-            Kind::Text => "TEXT",
-            Kind::Count | Kind::Flag | Kind::Time => "INTEGER",
-        };
-        let presence = match column.presence {
-            Presence::Always => " NOT NULL",
-            Presence::Maybe => "",
-        };
-        format!("{} {kind}{presence}, ", column.name)
-    });
-    let columns: String = columns.collect();
-    let key = table.key.join(", ");
-    format!(
-        "CREATE TABLE {} ({columns}PRIMARY KEY ({key})) STRICT, WITHOUT ROWID;\n",
-        table.name
-    )
-}
-
-/// The second lock on the door: whoever writes, a terminal state stays (R-L1).
-fn guard(table: &Table) -> String {
-    let name = table.name;
-    format!(
-        "CREATE TRIGGER {name}_terminal BEFORE UPDATE OF state ON {name}
-             WHEN old.state <> 'pending' AND new.state <> old.state
-             BEGIN SELECT raise(ABORT, 'a terminal state never changes'); END;\n"
-    )
+/// The values of a row that was read back.
+pub(super) fn borrowed(row: &[Stored]) -> Vec<Value<'_>> {
+    row.iter().map(Stored::value).collect()
 }
