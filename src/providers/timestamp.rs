@@ -14,7 +14,7 @@ pub(crate) fn rfc3339(unix_seconds: u64) -> String {
 
 /// Seconds since 1970 of `2026-01-31T23:59:59Z`. A fraction is dropped, an offset such as `+02:00` is taken into account. `None` for what
 /// is no such text, or lies before 1970.
-pub(super) fn from_rfc3339(text: &str) -> Option<u64> {
+pub(crate) fn from_rfc3339(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| -> Option<u64> {
         let digits = text.get(range)?;
         let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
