@@ -5,6 +5,7 @@
 //! `rondo-load-tests crash`: SIGKILL under load, `--count` times, and what the records say afterwards.
 //! `rondo-load-tests holding`: memory per attempt that waits, and the ledger's share of it.
 //! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
+//! `rondo-load-tests soak`: hours of faults, reloads and clients that leave; memory, open files and three books afterwards.
 
 mod chunks;
 mod closed;
@@ -12,14 +13,15 @@ mod crash;
 mod gateway;
 mod holding;
 mod outage;
+mod soak;
 mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage
+const USAGE: &str = "usage: rondo-load-tests chunks|closed|crash|holding|ledger-outage|soak
   --binary FILE               the gateway (target/release/rondo)
-  --count N                   samples, rounds or attempts
+  --count N                   samples, rounds or attempts; the seed of a soak
   --gap-us N                  microseconds between two chunks
   --rate N                    requests a second
   --body BYTES                size of each request
@@ -57,7 +59,7 @@ impl Options {
             rate: 500,
             body: 100 << 10,
             ledger: if scenario == "crash" { "batch" } else { "off" }.to_owned(),
-            seconds: 60,
+            seconds: if scenario == "soak" { 3600 } else { 60 },
         };
         while let Some(flag) = args.next() {
             let value = args.next()?;
@@ -68,7 +70,7 @@ impl Options {
                 "--rate" => options.rate = value.parse().ok()?,
                 "--body" => options.body = value.parse().ok()?,
                 "--ledger" if ["off", "batch", "strict"].contains(&value.as_str()) => options.ledger = value,
-                "--seconds" => options.seconds = value.parse().ok().filter(|seconds| (1..=600).contains(seconds))?,
+                "--seconds" => options.seconds = value.parse().ok().filter(|seconds| (1..=86_400).contains(seconds))?,
                 _ => return None,
             }
         }
@@ -92,6 +94,7 @@ async fn main() -> ExitCode {
             holding::run(&options).await
         }
         "ledger-outage" => outage::run(&options).await,
+        "soak" => soak::run(&options).await,
         _ => usage(),
     }
 }
