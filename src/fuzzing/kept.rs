@@ -10,7 +10,7 @@ use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use super::choice;
 use crate::core::limits::PUSHBACK_MAX;
 use crate::core::time::WallTime;
-use crate::ledger::spool::{ENTRY_BYTES_MAX, decode, encode};
+use crate::ledger::spool::{decode, encode};
 use crate::ledger::store::Piece;
 use crate::policy::identity::Grant;
 use crate::policy::secret::Secret;
@@ -51,10 +51,6 @@ pub fn spool(input: &[u8]) {
 fn written(pieces: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::new();
     pieces.iter().for_each(|piece| encode(piece, &mut bytes));
-    assert!(
-        pieces.len() != 1 || bytes.len() <= ENTRY_BYTES_MAX,
-        "an entry that is not believed"
-    );
     bytes
 }
 

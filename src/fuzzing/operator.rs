@@ -199,12 +199,14 @@ providers:
   a: { adapter: openai, keys: [{ name: k, secret: { env: K } }] }
   b: { adapter: anthropic, keys: [{ name: k, secret: { env: K } }] }
   g: { adapter: gemini, keys: [{ name: k, secret: { env: K } }] }
-client_keys: { keys: [{ name: team, secret: { env: T } }] }
+client_keys: { keys: [{ name: team, secret: { literal: a-key-of-its-own } }] }
 routes:
-  - models: [m, 'gpt-*']
-    targets: [{ provider: a, model: x }, { provider: b, model: y }]
-  - models: [g]
-    targets: [{ provider: g, model: z }]
+  - name: r
+    models: [m, 'gpt-*']
+    targets: [{ name: a, provider: a, model: x }, { name: b, provider: b, model: y }]
+  - name: g
+    models: [g]
+    targets: [{ name: g, provider: g, model: z }]
 ledger: { store: 'off' }
 ";
     let (env, catalog) = (Everything, Adapters);

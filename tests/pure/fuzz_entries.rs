@@ -82,7 +82,7 @@ const PIECES: &[&str] = &[
     "limit=5&since=1h&before=",
     "model=m&header=a:b&stream=true",
     "providers:\n  a: { adapter: openai, keys: [{ name: k, secret: { literal: hush-literal } }] }\n",
-    "routes:\n  - { models: [m], targets: [{ provider: a, model: x }] }\n",
+    "routes:\n  - { name: r, models: [m], targets: [{ name: t, provider: a, model: x }] }\n",
     "answers: [ok, { status: 429, times: 2 }]\n",
     "{\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"b\",\"Token\":\"c\",\"Expiration\":\"2026-12-31T00:00:00Z\"}",
     "<Credentials><AccessKeyId>a</AccessKeyId>",
@@ -204,6 +204,35 @@ fn lines_of_no_field_keep_to_the_bound_of_an_event() {
     ] {
         let body: Vec<String> = lines.iter().map(|length| "x".repeat(*length)).collect();
         fuzzing::sse(format!("\x07{}\n", body.join("\n")).as_bytes());
+    }
+}
+
+#[test]
+fn a_line_of_the_bound_is_given_out_with_and_without_its_line_feed() {
+    // R-A3: the bound of the entry point is 32 bytes.
+    for length in [31, 32, 33] {
+        for end in ["", "\n", "\r\n", "\n\n"] {
+            let line = format!("\x05{}{end}{{}}", "x".repeat(length));
+            fuzzing::kept::splitters(line.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn queries_are_explained() {
+    // R-P8
+    for query in [
+        "model=m&header=a:b",
+        "model=gpt-x&client_key=team",
+        "model=none",
+        "model=g&api=gemini&stream=true",
+    ] {
+        fuzzing::operator::admin_query(query.as_bytes());
+    }
+    for kind in 0..=255 {
+        fuzzing::operator::explain_body(
+            &[&[kind], &br#"{"model":"m","messages":[]}"#[..]].concat(),
+        );
     }
 }
 
