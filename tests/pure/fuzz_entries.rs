@@ -220,7 +220,7 @@ fn a_line_of_the_bound_is_given_out_with_and_without_its_line_feed() {
 
 #[test]
 fn queries_are_explained() {
-    // R-P8
+    // Explanations are answered, whatever is asked for.
     for query in [
         "model=m&header=a:b",
         "model=gpt-x&client_key=team",
