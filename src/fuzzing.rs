@@ -2,11 +2,13 @@
 //!
 //! Not here: how inputs are made. `fuzz/` calls these under a fuzzer, and `tests/pure` under proptest, so that both check the same. A
 //! failed assertion is a finding; nothing in the product calls this. Here are the answers and bodies of the network; what operators
-//! write is in [`operator`], what clients ask beside their body in [`request`], what comes from disk and from clocks in [`kept`].
+//! write is in [`operator`], what clients ask beside their body in [`request`], what comes from disk and from clocks in
+//! [`kept`], HTTP/1.1 itself in [`mod@wire`].
 
 pub mod kept;
 pub mod operator;
 pub mod request;
+pub mod wire;
 
 use bytes::Bytes;
 
@@ -32,7 +34,7 @@ use crate::providers::usage::UsageReader;
 pub type Entry = fn(&[u8]);
 
 /// Every entry point under the name of its fuzz target.
-pub const ENTRIES: [(&str, Entry); 17] = [
+pub const ENTRIES: [(&str, Entry); 18] = [
     ("sse", sse),
     ("event_stream", event_stream),
     ("delay_headers", delay_headers),
@@ -50,6 +52,7 @@ pub const ENTRIES: [(&str, Entry); 17] = [
     ("credentials", kept::credentials),
     ("compressed", kept::compressed),
     ("splitters", kept::splitters),
+    ("wire", wire::wire),
 ];
 
 /// The first byte, for a choice that the rest does not depend on, and the rest.

@@ -217,7 +217,7 @@ ledger: { store: 'off' }
 /// Query strings of the admin API: read within their bounds, or refused in a few words that repeat nothing; what is asked of an explanation
 /// is answered.
 pub fn admin_query(input: &[u8]) {
-    const REFUSAL_BYTES_MAX: usize = 256;
+    const REFUSAL_BYTES_MAX: usize = 512;
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
