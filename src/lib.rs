@@ -5,7 +5,7 @@
 //! operation), [`ledger`] (what is recorded), [`providers`] (what answers prove), [`config`] (YAML to a snapshot), [`explain`] (the plan
 //! for a request that is not sent), [`records`] (how what is recorded is looked at). Up to here nothing knows a clock, a socket or
 //! Pingora. Then `store` (records on disk), `proxy` (the data plane), `telemetry` and `admin` (what is seen of it), `mock` (scripted
-//! providers), and `app` (the process).
+//! providers, of which scripts and the bytes of answers are pure), and `app` (the process).
 
 pub mod core;
 
@@ -25,9 +25,6 @@ pub mod explain;
 
 pub mod records;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 #[cfg(feature = "proxy")]
 pub mod store;
 
@@ -40,8 +37,10 @@ pub mod telemetry;
 #[cfg(feature = "proxy")]
 pub mod admin;
 
-#[cfg(feature = "proxy")]
 pub mod mock;
+
+#[doc(hidden)]
+pub mod fuzzing;
 
 #[cfg(feature = "proxy")]
 pub mod app;

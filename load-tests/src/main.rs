@@ -9,6 +9,7 @@
 //! `rondo-load-tests run`: the scenarios of `scenarios/`, systems side by side.
 //! `rondo-load-tests report`: what the samples in `report/raw/` say.
 //! `rondo-load-tests ledger-outage`: what clients notice while the records' PostgreSQL is gone, and every row against every send.
+//! `rondo-load-tests soak`: hours of faults, reloads and clients that leave; memory, open files and three books afterwards.
 
 mod chunks;
 mod closed;
@@ -20,6 +21,7 @@ mod outage;
 mod overload;
 mod report;
 mod rig;
+mod soak;
 mod stats;
 
 use std::path::PathBuf;
@@ -28,9 +30,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--before FILE] [--dir DIR] [--systems A,B]
        rondo-load-tests modes a|..|h|all [--short] [--binary FILE] [--dir DIR]
        rondo-load-tests report [DIR]
-       rondo-load-tests chunks|closed|crash|holding|ledger-outage|overload
+       rondo-load-tests chunks|closed|crash|holding|ledger-outage|overload|soak
   --binary FILE               the gateway (target/release/rondo)
-  --count N                   samples, rounds or attempts
+  --count N                   samples, rounds or attempts; the seed of a soak
   --gap-us N                  microseconds between two chunks
   --rate N                    requests a second
   --body BYTES                size of each request
@@ -69,7 +71,7 @@ impl Options {
             rate: 500,
             body: 100 << 10,
             ledger: if scenario == "crash" { "batch" } else { "off" }.to_owned(),
-            seconds: 60,
+            seconds: if scenario == "soak" { 3600 } else { 60 },
         };
         while let Some(flag) = args.next() {
             let value = args.next()?;
@@ -86,7 +88,7 @@ impl Options {
                     options.seconds = value
                         .parse()
                         .ok()
-                        .filter(|seconds| (1..=600).contains(seconds))?
+                        .filter(|seconds| (1..=86_400).contains(seconds))?
                 }
                 _ => return None,
             }
@@ -118,6 +120,7 @@ async fn main() -> ExitCode {
         }
         "ledger-outage" => outage::run(&options).await,
         "overload" => overload::run(&options).await,
+        "soak" => soak::run(&options).await,
         _ => usage(),
     }
 }

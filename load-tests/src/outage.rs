@@ -303,7 +303,7 @@ impl Database {
 }
 
 /// The sum of a metric's series.
-async fn metric(admin: SocketAddr, name: &str) -> io::Result<f64> {
+pub async fn metric(admin: SocketAddr, name: &str) -> io::Result<f64> {
     let text = fetch(admin, "/metrics").await?;
     let series = text.lines().filter(|line| {
         let rest = line.strip_prefix(name);
@@ -315,7 +315,7 @@ async fn metric(admin: SocketAddr, name: &str) -> io::Result<f64> {
 }
 
 /// Reads a whole answer of the admin plane.
-async fn fetch(addr: SocketAddr, path: &str) -> io::Result<String> {
+pub async fn fetch(addr: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(addr).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -3,10 +3,10 @@
 use hyper::StatusCode;
 
 use super::AdminHost;
-use super::query::{self, refuse_any};
 use super::server::{Answer, json, problem};
 use super::views::{ConfigView, ReloadOutcome, RoutesView};
 use crate::explain::{self, Live, Request, Unexplained};
+use crate::records::query::{self, refuse_any};
 
 pub(super) fn routes(host: &dyn AdminHost, query: Option<&str>) -> Answer {
     if let Err(message) = refuse_any(query) {

@@ -9,7 +9,6 @@ use hyper::StatusCode;
 
 use super::AdminHost;
 use super::api::bad_query;
-use super::query;
 use super::server::{Answer, json, problem};
 use super::views::{OperationView, OperationsView, StoreState, SumsView};
 use crate::ledger::Record;
@@ -18,6 +17,7 @@ use crate::ledger::store::{Query, Reader, StoreError};
 use crate::records::ask::{PAGE_RECORDS_MAX, fits};
 use crate::records::json::RecordView;
 use crate::records::page::{self, Page};
+use crate::records::query;
 
 /// Whether the store may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

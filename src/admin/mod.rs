@@ -7,7 +7,6 @@ mod api;
 mod health;
 mod lookup;
 mod page;
-mod query;
 mod reading;
 mod server;
 mod views;

@@ -6,6 +6,17 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
+/// Findings of one file that are kept. Nobody reads more at once, and a file of nothing else has a million of them.
+const PROBLEMS_MAX: usize = 1000;
+/// Bytes of one message: the longest of ours lists the keys of a mapping.
+const MESSAGE_BYTES_MAX: usize = 2048;
+/// Bytes of one path: seven keys as long as they are shown.
+const PATH_BYTES_MAX: usize = 1024;
+/// Bytes of a key that a path shows; names that are meant to be read are shorter.
+const KEY_BYTES_SHOWN: usize = 128;
+/// What the longest escape and the mark of a cut need.
+const ELLIPSIS_ROOM: usize = 16;
+
 /// A place in a YAML file; both count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
@@ -93,6 +104,9 @@ pub(super) struct Report {
     origin: String,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
+    /// Errors that were not kept, and the last of them.
+    unkept: usize,
+    last: Position,
 }
 
 impl Report {
@@ -101,19 +115,28 @@ impl Report {
             origin: origin.to_owned(),
             problems: Vec::new(),
             warnings: Vec::new(),
+            unkept: 0,
+            last: Position::START,
         }
     }
 
     /// The file is refused because of this.
     pub fn refuse(&mut self, spot: &Spot, message: impl Into<String>) {
+        if self.problems.len() >= PROBLEMS_MAX {
+            self.unkept = self.unkept.saturating_add(1);
+            self.last = self.last.max(spot.at);
+            return;
+        }
         let problem = self.problem(spot, message.into());
         self.problems.push(problem);
     }
 
     /// The file is accepted in spite of this.
     pub fn warn(&mut self, spot: &Spot, message: impl Into<String>) {
-        let problem = self.problem(spot, message.into());
-        self.warnings.push(problem);
+        if self.warnings.len() < PROBLEMS_MAX {
+            let problem = self.problem(spot, message.into());
+            self.warnings.push(problem);
+        }
     }
 
     /// The warnings, or the errors if there is one.
@@ -121,12 +144,21 @@ impl Report {
         if self.problems.is_empty() {
             Ok(sorted(self.warnings))
         } else {
-            Err(Problems(sorted(self.problems)))
+            Err(self.into_problems())
         }
     }
 
     /// The errors of a file that could not be read as YAML; there is always one.
-    pub fn into_problems(self) -> Problems {
+    pub fn into_problems(mut self) -> Problems {
+        if self.unkept > 0 {
+            let spot = Spot {
+                at: self.last,
+                path: String::new(),
+            };
+            let message = format!("and {} more up to here", self.unkept);
+            let more = self.problem(&spot, message);
+            self.problems.push(more);
+        }
         Problems(sorted(self.problems))
     }
 
@@ -134,10 +166,29 @@ impl Report {
         Problem {
             origin: self.origin.clone(),
             at: spot.at,
-            path: spot.path.clone(),
-            message,
+            path: one_line(spot.path.clone(), PATH_BYTES_MAX),
+            message: one_line(message, MESSAGE_BYTES_MAX),
         }
     }
+}
+
+/// The text as one line of a terminal that commands nothing: what a file says may stand in it.
+fn one_line(text: String, bytes_max: usize) -> String {
+    if text.len() <= bytes_max && !text.contains(char::is_control) {
+        return text;
+    }
+    let mut line = String::new();
+    for char in text.chars() {
+        if line.len() > bytes_max.saturating_sub(ELLIPSIS_ROOM) {
+            line.push_str("...");
+            break;
+        }
+        match char.is_control() {
+            true => line.extend(char.escape_default()),
+            false => line.push(char),
+        }
+    }
+    line
 }
 
 fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
@@ -153,9 +204,9 @@ fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// `path.key`, with a key that holds other than letters, digits, `_`, `-` and `.` in quotes.
+/// `path.key`, with a key that holds other than letters, digits, `_`, `-` and `.`, or is too long, in quotes.
 pub(super) fn join(path: &str, key: &str) -> String {
-    let plain = !key.is_empty()
+    let plain = (1..=KEY_BYTES_SHOWN).contains(&key.len())
         && key
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));

@@ -13,7 +13,8 @@ use super::store::{LateUsage, Piece};
 
 /// Bytes in front of an entry's content: its length and its checksum.
 const HEAD: usize = 8;
-/// Longest entry that is believed. Rows have some hundred bytes, an operation at most a few hundred attempts.
+/// Longest entry that is believed without its checksum: damage may be in the length itself. Rows have some hundred bytes, an operation at
+/// most a few hundred attempts.
 pub const ENTRY_BYTES_MAX: usize = 4 << 20;
 
 const RECORD: u8 = 1;
@@ -116,14 +117,13 @@ pub fn decode(bytes: &[u8]) -> Read {
     let mut read = Read::default();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let Some((content, sum, after)) = entry(rest).filter(|_| !is_blank(rest)) else {
+        let Some((content, is_whole, after)) = entry(rest).filter(|_| !is_blank(rest)) else {
             read.damaged = read.damaged.saturating_add(1);
             read.is_torn = is_blank(rest) || is_cut(rest);
             break;
         };
         rest = after;
-        let whole = crc32fast::hash(content) == sum;
-        match whole.then(|| piece(content)).flatten() {
+        match is_whole.then(|| piece(content)).flatten() {
             Some(piece) => read.pieces.push(piece),
             None => read.damaged = read.damaged.saturating_add(1),
         }
@@ -142,16 +142,15 @@ fn is_cut(bytes: &[u8]) -> bool {
     length.is_none_or(|length| length <= ENTRY_BYTES_MAX)
 }
 
-/// The first entry's content and checksum, and what follows it.
-fn entry(bytes: &[u8]) -> Option<(&[u8], u32, &[u8])> {
+/// The first entry's content, whether its checksum fits, and what follows it.
+fn entry(bytes: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let mut reader = Reader(bytes);
     let length = reader.count()?;
     let sum = u32::from_le_bytes(reader.array()?);
-    if length > ENTRY_BYTES_MAX {
-        return None;
-    }
     let content = reader.take(length)?;
-    Some((content, sum, reader.0))
+    let is_whole = crc32fast::hash(content) == sum;
+    // A length that cannot be, and nothing that speaks for it: where the next entry begins is not known.
+    (is_whole || length <= ENTRY_BYTES_MAX).then_some((content, is_whole, reader.0))
 }
 
 fn piece(content: &[u8]) -> Option<Piece> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::HeaderMap;
-use hyper::header::{HeaderName, HeaderValue};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 
 use super::presets::{Canned, Preset, Shape};
 use super::voice::{Piece, Voice};

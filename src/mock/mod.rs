@@ -58,18 +58,28 @@ pub mod script;
 pub mod voice;
 pub mod yaml;
 
+#[cfg(feature = "proxy")]
 mod body;
+#[cfg(feature = "proxy")]
 mod connection;
+#[cfg(feature = "proxy")]
 mod intake;
+#[cfg(feature = "proxy")]
 pub mod recorder;
+#[cfg(feature = "proxy")]
 mod reply;
+#[cfg(feature = "proxy")]
 pub mod server;
+#[cfg(feature = "proxy")]
 pub mod standalone;
 
 pub use plan::{Place, Plan, Question};
 pub use presets::Preset;
+#[cfg(feature = "proxy")]
 pub use recorder::{Depth, Recorder, SeenRequest, body_hash};
 pub use script::Script;
+#[cfg(feature = "proxy")]
 pub use server::{Clock, MockServer, Setup};
+#[cfg(feature = "proxy")]
 pub use standalone::{StandaloneError, bind, run_standalone, start_all};
 pub use yaml::ScriptError;

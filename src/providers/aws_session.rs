@@ -151,8 +151,11 @@ pub fn read_instance_role(status: u16, body: &[u8]) -> Result<String, TokenError
     let text = text_of(status, body)?;
     let role = text.lines().next().unwrap_or("").trim();
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte);
+    // It becomes the last part of a path, where dots alone would be a step up.
+    let is_step = role.bytes().all(|byte| byte == b'.');
     let fits = (1..=ROLE_NAME_MAX).contains(&role.len()) && role.bytes().all(allowed);
-    fits.then(|| role.to_owned())
+    (fits && !is_step)
+        .then(|| role.to_owned())
         .ok_or(TokenError::Answer("role"))
 }
 

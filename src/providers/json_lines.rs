@@ -28,12 +28,14 @@ impl LineSplitter {
     /// Takes the next bytes and gives out the lines that they complete; blank ones are passed over.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(&[u8])) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.overflowed || self.line.len().saturating_add(part.len()) > self.line_max {
+            // The line feed is no byte of the line: with or without it, at the end of a stream, the bound is the same.
+            let text = part.strip_suffix(b"\n").unwrap_or(part);
+            if self.overflowed || self.line.len().saturating_add(text.len()) > self.line_max {
                 self.overflowed = true;
                 return;
             }
-            self.line.extend_from_slice(part);
-            if part.ends_with(b"\n") {
+            self.line.extend_from_slice(text);
+            if text.len() < part.len() {
                 self.finish(sink);
             }
         }

@@ -14,7 +14,7 @@ pub(crate) fn rfc3339(unix_seconds: u64) -> String {
 
 /// Seconds since 1970 of `2026-01-31T23:59:59Z`. A fraction is dropped, an offset such as `+02:00` is taken into account. `None` for what
 /// is no such text, or lies before 1970.
-pub(super) fn from_rfc3339(text: &str) -> Option<u64> {
+pub(crate) fn from_rfc3339(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| -> Option<u64> {
         let digits = text.get(range)?;
         let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -32,15 +32,25 @@ pub(super) fn from_rfc3339(text: &str) -> Option<u64> {
     if !usual || year < 1970 || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
+    // A day that its month does not have comes back as another one.
+    let whole_days = days(year, month, day);
+    if civil(whole_days) != (year, month, day) {
+        return None;
+    }
     let rest = text.get(19..)?;
     let rest = match rest.strip_prefix('.') {
         Some(fraction) => fraction.trim_start_matches(|char: char| char.is_ascii_digit()),
         None => rest,
     };
-    let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    let seconds = whole_days * 86_400 + hour * 3600 + minute * 60 + second;
+    let two_digits = |text: &str, max: u64| -> Option<u64> {
+        let plain = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = plain.then(|| text.parse().ok())??;
+        (number <= max).then_some(number)
+    };
     let offset = |sign: &str| -> Option<u64> {
         let (hours, minutes) = rest.strip_prefix(sign)?.split_once(':')?;
-        Some(hours.parse::<u8>().ok()? as u64 * 3600 + minutes.parse::<u8>().ok()? as u64 * 60)
+        Some(two_digits(hours, 23)? * 3600 + two_digits(minutes, 59)? * 60)
     };
     match rest {
         "Z" | "z" => Some(seconds),
@@ -117,6 +127,12 @@ mod tests {
             ("2025-12-31T20:30:00.5-03:30", Some(1_767_225_600)),
             ("1969-12-31T23:59:59Z", None),
             ("2026-13-01T00:00:00Z", None),
+            ("2026-02-29T00:00:00Z", None),
+            ("2026-04-31T00:00:00Z", None),
+            ("2026-01-01T00:00:00++5:00", None),
+            ("2026-01-01T00:00:00+5:0", None),
+            ("2026-01-01T00:00:00+24:00", None),
+            ("2026-01-01T00:00:00-00:60", None),
             ("2026-01-01T00:00:00", None),
             ("2026-01-01", None),
             ("tomorrow", None),

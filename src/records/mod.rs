@@ -7,6 +7,7 @@ pub mod ask;
 pub mod cursor;
 pub mod json;
 pub mod page;
+pub mod query;
 mod row;
 mod story;
 mod text;

@@ -5,9 +5,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::Malformed;
 use super::head::Framing;
 
-/// Longest line of a chunk's size with its extensions. Nobody sends extensions; a few KiB are what others allow.
+/// Longest line of a chunk's size with its extensions and its end. Nobody sends extensions; a few KiB are what others allow.
 const SIZE_LINE_MAX: usize = 4 << 10;
-/// Most bytes of trailers, which are dropped.
+/// Most bytes of trailers, which are dropped, with the ends of their lines.
 const TRAILERS_MAX: usize = 16 << 10;
 
 /// Reads a body.
@@ -143,14 +143,15 @@ impl BodyReader {
             }
             State::Trailers(seen) => {
                 let Some(length) = take_line(bytes)? else {
-                    return match seen + bytes.len() > TRAILERS_MAX {
+                    // The CR of the last, blank line may be here already; it counts for nothing.
+                    return match seen + bytes.len() > TRAILERS_MAX + 1 {
                         true => Err(Malformed("trailers over their bound")),
                         false => Ok(false),
                     };
                 };
                 self.state = match length {
                     0 => State::Ended,
-                    length if seen + length > TRAILERS_MAX => {
+                    length if seen + length + 2 > TRAILERS_MAX => {
                         return Err(Malformed("trailers over their bound"));
                     }
                     length => State::Trailers(seen + length + 2),
@@ -184,6 +185,10 @@ fn take_size(bytes: &mut BytesMut) -> Result<Option<u64>, Malformed> {
         return Err(Malformed("a chunk's size that is none"));
     }
     match httparse::parse_chunk_size(bytes) {
+        // The same bound whether the line comes at once or byte by byte.
+        Ok(httparse::Status::Complete((length, _))) if length > SIZE_LINE_MAX => {
+            Err(Malformed("a chunk's size over its bound"))
+        }
         Ok(httparse::Status::Complete((length, size))) => {
             bytes.advance(length);
             Ok(Some(size))

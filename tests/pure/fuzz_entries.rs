@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use rondo::core::api::Api;
 use rondo::fuzzing::{self, ENTRIES};
 use rondo::providers::corpus;
 
@@ -71,6 +72,26 @@ const PIECES: &[&str] = &[
     "content-disposition: form-data; name=\"file\"; filename=\"a\"\r\n",
     "multipart/form-data; boundary=b",
     "--b\r\ncontent-disposition: form-data; name=model\r\n\r\nm\r\n--b--",
+    "/v1beta/models/",
+    "/model/",
+    "%2e%2e",
+    ":generateContent",
+    "?key=k&model=m",
+    "authorization: Bearer k",
+    "sec-websocket-protocol: realtime, openai-insecure-api-key.k",
+    "HTTP/1.1 200 OK\r\n",
+    "content-length: 5\r\n",
+    "transfer-encoding: chunked\r\n",
+    "\r\n\r\n",
+    "5\r\nhello\r\n",
+    "0\r\n\r\n",
+    "limit=5&since=1h&before=",
+    "model=m&header=a:b&stream=true",
+    "providers:\n  a: { adapter: openai, keys: [{ name: k, secret: { literal: hush-literal } }] }\n",
+    "routes:\n  - { name: r, models: [m], targets: [{ name: t, provider: a, model: x }] }\n",
+    "answers: [ok, { status: 429, times: 2 }]\n",
+    "{\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"b\",\"Token\":\"c\",\"Expiration\":\"2026-12-31T00:00:00Z\"}",
+    "<Credentials><AccessKeyId>a</AccessKeyId>",
 ];
 
 fn written() -> impl Strategy<Value = Vec<u8>> {
@@ -106,7 +127,49 @@ fn any_input() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Every configuration and script of this tree, with a few bytes changed.
+static TEXTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let mut texts = Vec::new();
+    for folder in ["conf", "conf/examples"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let files = std::fs::read_dir(folder).unwrap();
+        let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        paths.sort();
+        let yaml = |path: &Path| path.extension().is_some_and(|ext| ext == "yaml");
+        texts.extend(
+            paths
+                .iter()
+                .filter(|path| yaml(path))
+                .map(|path| std::fs::read(path).unwrap()),
+        );
+    }
+    texts
+});
+
+fn damaged_text() -> impl Strategy<Value = Vec<u8>> {
+    let change = (
+        any::<prop::sample::Index>(),
+        prop::sample::select(&b"\n :-[]{}#'\"&*!|>x0,\t\r"[..]),
+    );
+    let changes = prop::collection::vec(change, 0..4);
+    (any::<prop::sample::Index>(), changes).prop_map(|(which, changes)| {
+        let mut text = which.get(&TEXTS).clone();
+        for (place, byte) in changes {
+            let place = place.index(text.len());
+            text[place] = byte;
+        }
+        text
+    })
+}
+
 proptest! {
+    #[test]
+    fn no_configuration_breaks_its_reader(text in damaged_text()) {
+        // R-C1
+        fuzzing::operator::config(&text);
+        fuzzing::operator::mock_script(&[b"\x03", text.as_slice()].concat());
+    }
+
     #[test]
     fn no_input_breaks_an_entry_point(input in any_input()) {
         // R-A2 R-A3 R-A4
@@ -123,6 +186,9 @@ fn every_fixture_passes_every_entry_point() {
         let input = [b"\x11", body.as_slice()].concat();
         for (_, entry) in ENTRIES {
             entry(&input);
+        }
+        for format in 0..u8::try_from(Api::ALL.len()).unwrap() {
+            fuzzing::usage(&[&[format], body.as_slice()].concat());
         }
     }
     fuzzing::sse(&[]);
@@ -144,6 +210,35 @@ fn lines_of_no_field_keep_to_the_bound_of_an_event() {
     ] {
         let body: Vec<String> = lines.iter().map(|length| "x".repeat(*length)).collect();
         fuzzing::sse(format!("\x07{}\n", body.join("\n")).as_bytes());
+    }
+}
+
+#[test]
+fn a_line_of_the_bound_is_given_out_with_and_without_its_line_feed() {
+    // R-A3: the bound of the entry point is 32 bytes.
+    for length in [31, 32, 33] {
+        for end in ["", "\n", "\r\n", "\n\n"] {
+            let line = format!("\x05{}{end}{{}}", "x".repeat(length));
+            fuzzing::kept::splitters(line.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn queries_are_explained() {
+    // Explanations are answered, whatever is asked for.
+    for query in [
+        "model=m&header=a:b",
+        "model=gpt-x&client_key=team",
+        "model=none",
+        "model=g&api=gemini&stream=true",
+    ] {
+        fuzzing::operator::admin_query(query.as_bytes());
+    }
+    for kind in 0..=255 {
+        fuzzing::operator::explain_body(
+            &[&[kind], &br#"{"model":"m","messages":[]}"#[..]].concat(),
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rondo::ledger::columns::{ATTEMPTS, Kind, OPERATIONS, Presence, Stored, StoredRecord, Table};
-use rondo::ledger::spool::{decode, encode};
+use rondo::ledger::spool::{ENTRY_BYTES_MAX, decode, encode};
 use rondo::ledger::store::{Boot, BootLock, LEASE, LateUsage, OtherBoot, Piece, is_dead};
 
 fn row(table: &'static Table) -> impl Strategy<Value = Vec<Stored>> {
@@ -107,6 +107,36 @@ proptest! {
         prop_assert!(read.pieces.is_empty());
         prop_assert_eq!(read.damaged > 0, !nonsense.is_empty());
     }
+}
+
+// R-L7: what was written is read, however long it is, and so is what stands behind it.
+#[test]
+fn an_entry_over_the_bound_takes_nothing_with_it() {
+    let text = |bytes: usize| Stored::Text("x".repeat(bytes).into());
+    let long = Piece::Spooled(StoredRecord {
+        operation: OPERATIONS
+            .columns
+            .iter()
+            .map(|_| text(ENTRY_BYTES_MAX / 16))
+            .collect(),
+        attempts: Vec::new(),
+    });
+    let short = Piece::Spooled(StoredRecord {
+        operation: OPERATIONS.columns.iter().map(|_| text(1)).collect(),
+        attempts: Vec::new(),
+    });
+    let mut segment = bytes(&[long, short.clone()]);
+    assert!(segment.len() > ENTRY_BYTES_MAX);
+    let read = decode(&segment);
+    assert_eq!((read.pieces.len(), read.damaged), (2, 0));
+    assert_eq!(told(&read.pieces[1..]), told(&[short]));
+    // Damaged, its length proves nothing, and what follows cannot be found.
+    segment[100] ^= 1;
+    let read = decode(&segment);
+    assert_eq!(
+        (read.pieces.len(), read.damaged, read.is_torn),
+        (0, 1, false)
+    );
 }
 
 // R-L6: a lock of this machine is proof either way; without one only silence speaks.

@@ -126,7 +126,14 @@ fn an_instance_is_asked_in_a_session() {
         read_instance_role(200, b"my-role\nother\n").unwrap(),
         "my-role"
     );
-    for (status, body) in [(200, "../x"), (200, ""), (200, "a b"), (404, "my-role")] {
+    for (status, body) in [
+        (200, "../x"),
+        (200, "."),
+        (200, ".."),
+        (200, ""),
+        (200, "a b"),
+        (404, "my-role"),
+    ] {
         assert!(
             read_instance_role(status, body.as_bytes()).is_err(),
             "{body}"

@@ -180,6 +180,28 @@ fn lines_of_chunks_and_trailers_are_bounded() {
 }
 
 #[test]
+fn bounds_do_not_depend_on_where_reads_end() {
+    // R-B7: neither by an end of line more or less, nor by a line that comes at once.
+    for length in (4090..4102).chain([5000]) {
+        let size = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(length - 2));
+        agrees(&size, &format!("a size line of {length}"));
+    }
+    for length in 16_376..16_390 {
+        let one = format!("0\r\nx: {}\r\n\r\n", "y".repeat(length - 3));
+        agrees(&one, &format!("a trailer of {length}"));
+        let two = format!("0\r\na: b\r\nx: {}\r\n\r\n", "y".repeat(length - 9));
+        agrees(&two, &format!("two trailers of {length}"));
+    }
+}
+
+#[track_caller]
+fn agrees(text: &str, what: &str) {
+    let whole = read(Framing::Chunked, text.as_bytes(), usize::MAX >> 1);
+    let pieces = read(Framing::Chunked, text.as_bytes(), 1);
+    assert_eq!(whole.is_ok(), pieces.is_ok(), "{what}");
+}
+
+#[test]
 fn the_end_of_the_connection_ends_only_what_it_may() {
     // R-D1
     let closed = |framing: Framing, bytes: &[u8]| {

@@ -115,13 +115,15 @@ pub(super) fn parse(text: &str, report: &mut Report) -> Option<Node> {
         report.refuse(&whole_file(), message);
         return None;
     }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut builder = Builder {
         report,
+        end: end_of(text),
         open: Vec::new(),
         root: None,
         documents: 0,
     };
-    let mut parser = Parser::new_from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         match event {
             Ok((event, span)) => builder.take(event, span)?,
@@ -142,6 +144,26 @@ pub(super) fn parse(text: &str, report: &mut Report) -> Option<Node> {
             None
         }
     }
+}
+
+/// The place behind the last character. YAML ends lines as all three systems did.
+fn end_of(text: &str) -> Position {
+    let mut end = Position::START;
+    let mut after_cr = false;
+    for char in text.chars() {
+        match char {
+            '\n' if after_cr => {}
+            '\n' | '\r' => {
+                end = Position {
+                    line: end.line.saturating_add(1),
+                    column: 1,
+                };
+            }
+            _ => end.column = end.column.saturating_add(1),
+        }
+        after_cr = char == '\r';
+    }
+    end
 }
 
 fn whole_file() -> Spot {
@@ -179,6 +201,8 @@ enum Key {
 /// Builds the tree from events, without recursion.
 struct Builder<'r> {
     report: &'r mut Report,
+    /// Behind the last character.
+    end: Position,
     open: Vec<Open>,
     root: Option<Node>,
     documents: usize,
@@ -187,10 +211,7 @@ struct Builder<'r> {
 impl Builder<'_> {
     /// `None` ends the reading.
     fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
-        let at = Position {
-            line: span.start.line().max(1),
-            column: span.start.col() + 1,
-        };
+        let at = self.place(span.start.line(), span.start.col());
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
             Event::DocumentStart(_) => return self.document(at),
@@ -343,11 +364,18 @@ impl Builder<'_> {
         }
     }
 
-    fn syntax(&mut self, error: &ScanError) {
+    /// A place of the parser's. What it misses at the end of a text it expects one line below (saphyr-parser 0.0.6); an operator looks
+    /// for it at the end.
+    fn place(&self, line: usize, column: usize) -> Position {
         let at = Position {
-            line: error.marker().line().max(1),
-            column: error.marker().col() + 1,
+            line: line.max(1),
+            column: column.saturating_add(1),
         };
+        at.min(self.end)
+    }
+
+    fn syntax(&mut self, error: &ScanError) {
+        let at = self.place(error.marker().line(), error.marker().col());
         self.refuse(at, format!("not valid YAML: {}", error.info()));
     }
 

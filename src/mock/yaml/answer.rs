@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::HeaderValue;
+use http::header::HeaderValue;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
@@ -312,7 +312,7 @@ impl Overrides {
         if let Some(media) = media_type(reply) {
             reply
                 .headers
-                .insert(hyper::header::CONTENT_TYPE, HeaderValue::from_static(media));
+                .insert(http::header::CONTENT_TYPE, HeaderValue::from_static(media));
         }
         for (name, values) in &self.headers {
             reply.headers.remove(name);
@@ -344,7 +344,7 @@ impl Overrides {
 fn media_type(reply: &Reply) -> Option<&'static str> {
     match &reply.content {
         Content::Pieces(_) => Some("text/event-stream; charset=utf-8"),
-        Content::Bytes(bytes) if !reply.headers.contains_key(hyper::header::CONTENT_TYPE) => {
+        Content::Bytes(bytes) if !reply.headers.contains_key(http::header::CONTENT_TYPE) => {
             let is_json = matches!(bytes.first(), Some(b'{' | b'['));
             is_json.then_some("application/json")
         }

@@ -1,6 +1,6 @@
 //! Header fields of a script.
 
-use hyper::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 
 use super::answer::Compiled;
 use super::values::{FieldShape, Pairs};
@@ -33,7 +33,7 @@ pub(super) fn retry_after(seconds: f64) -> Compiled<Fields> {
     let millis = (seconds * 1000.0).ceil() as u64;
     Ok(vec![
         (
-            hyper::header::RETRY_AFTER,
+            http::header::RETRY_AFTER,
             vec![HeaderValue::from(millis.div_ceil(1000))],
         ),
         (

@@ -106,6 +106,51 @@ fn a_file_that_is_too_deep_or_too_large_is_refused() {
     );
 }
 
+// R-C1: what a file says may be shown in a terminal, and in a log of lines.
+#[test]
+fn no_message_carries_a_control_character() {
+    for text in [
+        GOOD.replacen("adapter: openai", "adapter: \"op\\x1b[2Jenai\"", 1),
+        GOOD.replacen("adapter: openai", "adapter: openai\n    \"a\\nb\": 1", 1),
+        "providers: { \"open\\u0085ai\": { adapter: openai } }\nroutes: [{ models: [m], targets: [{ provider: openai, model: x }] }]\n".to_owned(),
+    ] {
+        let problems = compile(&text).expect_err(&text);
+        for problem in problems.list() {
+            assert!(!problem.to_string().contains(char::is_control), "{problem:?}");
+        }
+    }
+}
+
+// R-C1: a file of nothing but errors, and a key as long as a file, are told in bounded space.
+#[test]
+fn a_flood_of_errors_is_told_in_bounded_space() {
+    let many: String = (0..5000).map(|number| format!("a{number}: 1\n")).collect();
+    let found = super::errors(&many);
+    assert_eq!(found.len(), 1001);
+    assert!(
+        found[1000].starts_with("rondo.yaml:5000:1: config: and "),
+        "{}",
+        found[1000]
+    );
+    assert!(found[1000].ends_with(" more up to here"), "{}", found[1000]);
+    let long = format!(
+        "{}: [ 1, 2, : ]\nproviders: {{ {}: {{ x: 1 }} }}\n",
+        "k".repeat(9000),
+        "n".repeat(9000)
+    );
+    for line in super::errors(&long) {
+        assert!(line.len() < 3200, "{} bytes", line.len());
+    }
+}
+
+// R-C1: what is missing at the end of a text is looked for there, not one line below.
+#[test]
+fn what_is_missing_at_the_end_is_placed_in_the_text() {
+    let found = super::errors("a: {\"b\":\n[x]");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("rondo.yaml:2:"), "{found:?}");
+}
+
 /// Pieces that YAML and this configuration give a meaning to.
 fn piece() -> impl Strategy<Value = String> {
     const WORDS: &[&str] = &[

@@ -38,8 +38,8 @@ use rondo::executor::plan::Plan;
 use rondo::policy::route::Target;
 use rondo::policy::routing::Mode;
 
-pub use keys::Cooling;
-use keys::{KeyBooks, Unfit};
+use keys::KeyBooks;
+pub use keys::{Cooling, Unfit};
 use retries::Counted;
 use shares::Taken;
 
@@ -197,6 +197,40 @@ impl Auditor {
     pub fn is_undecided(&self) -> bool {
         let mut open = self.open.iter();
         open.any(|open| open.sent && open.report.is_none())
+    }
+
+    /// Where the operation is, for counting what was interrupted.
+    pub fn stage(&self) -> &'static str {
+        match (&self.open, self.wait, self.pause) {
+            (_, Some(_), _) => "wait",
+            (_, _, Some(_)) => "pause",
+            _ if self.committed => "streaming",
+            _ if self.answered => "answering",
+            (Some(open), ..) if open.sent => "sent",
+            (Some(_), ..) => "prepared",
+            (None, ..) => "begun",
+        }
+    }
+
+    /// Whether the client left when its time had run out already (R-L4).
+    pub fn left_late(&self) -> bool {
+        self.gone && self.gone_late
+    }
+
+    /// Why candidates were skipped.
+    pub fn skips(&self) -> impl Iterator<Item = Unfit> + use<'_> {
+        self.skipped.iter().map(|(_, _, unfit)| *unfit)
+    }
+
+    /// How many came after the others since another operation tried them first.
+    pub fn deferrals(&self) -> usize {
+        self.deferred.len()
+    }
+
+    /// Whether an answer is being passed on that has run out of time.
+    pub fn is_stalled(&self, now: MonoTime) -> bool {
+        let run_out = self.watchdog.is_some_and(|due| now >= due);
+        self.open.is_some() && self.accepted && run_out
     }
 
     /// Whether the operation sleeps now.

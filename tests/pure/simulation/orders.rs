@@ -86,9 +86,15 @@ pub enum Told {
 }
 
 impl Told {
-    /// `undecided` is whether a send is out of which nothing is known yet.
-    pub fn of(event: &Event, undecided: bool) -> Told {
+    /// `undecided` is whether a send is out of which nothing is known yet, `stalled` whether an answer has been silent for longer than
+    /// it may: who leaves then has not ended it.
+    pub fn of(event: &Event, undecided: bool, stalled: bool) -> Told {
         match event {
+            Event::ClientGone | Event::Dropped | Event::StreamEnded(StreamEnd::ClientGone)
+                if stalled =>
+            {
+                Told::Bad
+            }
             Event::DeadlinePassed if undecided => Told::Bad,
             Event::Outcome(report) => match (report.outcome, report.class) {
                 (Outcome::Succeeded, _) => Told::Good,

@@ -5,8 +5,21 @@ use std::collections::BTreeMap;
 use rondo::core::decision::Decision;
 use rondo::core::settlement::OperationOutcome;
 use rondo::executor::effect::{Effects, Note, SecondRoundEnd, WaitEnd};
+use rondo::executor::event::Event;
 use rondo::executor::plan::Plan;
 use rondo::policy::ordering::Why;
+
+use super::auditor::{Auditor, Unfit};
+
+/// Where an operation awaits something.
+pub const STAGES: [&str; 6] = [
+    "prepared",
+    "sent",
+    "wait",
+    "pause",
+    "answering",
+    "streaming",
+];
 
 /// What happened, counted from the notes alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +46,15 @@ pub struct Tally {
     /// Operations that begin elsewhere than at the first target, and those that a good answer drew there.
     pub begun_elsewhere: u64,
     pub drawn_by_affinity: u64,
+    /// Further tries of a first candidate, and candidates whose turn came after the others'.
+    pub sticky_tries: u64,
+    pub deferrals: u64,
+    /// Clients that left when the time had run out already, but before the timer was heard.
+    pub left_late: u64,
+    /// What came from outside, and where the operation was.
+    pub interrupted: BTreeMap<(&'static str, &'static str), u64>,
+    /// Why candidates were skipped.
+    pub skipped: BTreeMap<String, u64>,
     pub suppressed: BTreeMap<&'static str, u64>,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub reasons: BTreeMap<&'static str, u64>,
@@ -60,6 +82,15 @@ impl Tally {
         self.budgets_exhausted += other.budgets_exhausted;
         self.begun_elsewhere += other.begun_elsewhere;
         self.drawn_by_affinity += other.drawn_by_affinity;
+        self.sticky_tries += other.sticky_tries;
+        self.deferrals += other.deferrals;
+        self.left_late += other.left_late;
+        for (key, count) in &other.interrupted {
+            *self.interrupted.entry(*key).or_default() += count;
+        }
+        for (why, count) in &other.skipped {
+            *self.skipped.entry(why.clone()).or_default() += count;
+        }
         self.most_waiting = self.most_waiting.max(other.most_waiting);
         for (from, to) in [
             (&other.suppressed, &mut self.suppressed),
@@ -87,6 +118,7 @@ impl Tally {
                 Note::AttemptSettled(settled) => {
                     self.settled_attempts += 1;
                     self.next_keys += u64::from(settled.decision == Decision::NextKey);
+                    self.sticky_tries += u64::from(settled.decision == Decision::SameTarget);
                 }
                 Note::RetryScheduled { .. } => self.retries += 1,
                 Note::RetriesExhausted(_) => self.retries_exhausted += 1,
@@ -116,6 +148,26 @@ impl Tally {
                 Note::Skipped { .. } | Note::Failover { .. } => {}
                 Note::Unexpected(event) => panic!("unexpected {event}"),
             }
+        }
+    }
+
+    /// Notes where an operation is when something comes from outside.
+    pub fn interrupt(&mut self, event: &Event, stage: &'static str) {
+        let is_outside = matches!(
+            event,
+            Event::ClientGone | Event::Dropped | Event::ShutdownBegun | Event::DeadlinePassed
+        );
+        if is_outside {
+            *self.interrupted.entry((event.label(), stage)).or_default() += 1;
+        }
+    }
+
+    /// What the auditor knows of an operation at its end.
+    pub fn ended(&mut self, auditor: &Auditor) {
+        self.left_late += u64::from(auditor.left_late());
+        self.deferrals += auditor.deferrals() as u64;
+        for unfit in auditor.skips() {
+            *self.skipped.entry(format!("{unfit:?}")).or_default() += 1;
         }
     }
 
@@ -160,6 +212,7 @@ impl Tally {
             "admission_full",
             "output_seen",
             "slow_failure",
+            "local_limit",
         ] {
             assert!(
                 self.suppressed.contains_key(label),
@@ -178,6 +231,19 @@ impl Tally {
                 && self.exhausted_after_round_2 > 0
                 && self.other_ends_of_round_2 > 0
         );
+        // What sleeps, sleeps within its deadline, and other awaits are too short to be met by it in every run.
+        let by_time = ["sent", "streaming"].map(|stage| ("deadline_passed", stage));
+        let from_outside = ["client_gone", "dropped", "shutdown_begun"].into_iter();
+        let everywhere = from_outside.flat_map(|event| STAGES.map(|stage| (event, stage)));
+        for key in everywhere.chain(by_time) {
+            assert!(
+                self.interrupted.contains_key(&key),
+                "no {key:?}: {:?}",
+                self.interrupted
+            );
+        }
+        assert!(self.left_late > 0 && self.sticky_tries > 0 && self.deferrals > 0);
+        assert_eq!(self.skipped.len(), Unfit::COUNT, "{:?}", self.skipped);
         assert!(self.retries > 0 && self.retries_exhausted > 0 && self.next_keys > 0);
         assert!(self.budgets_exhausted > 0);
         assert!(self.waits_cut_short > 0 && self.refused_before_reading > 0);

@@ -22,6 +22,7 @@ use rondo::policy::snapshot::Snapshot;
 use super::auditor::Cooling;
 use super::lanes::Lane;
 use super::orders::{self, Orders};
+use super::records::{Records, Seen};
 use super::tally::Tally;
 use super::upstream::Upstream;
 use crate::support::driver::{Driver, Surroundings};
@@ -39,10 +40,23 @@ const BUFFERED_MAX: u64 = 400_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Arrival,
-    Own { id: usize, version: u32 },
-    Deadline { id: usize },
-    Leaves { id: usize },
-    Dropped { id: usize },
+    Own {
+        id: usize,
+        version: u32,
+    },
+    Deadline {
+        id: usize,
+    },
+    Leaves {
+        id: usize,
+    },
+    Dropped {
+        id: usize,
+    },
+    /// This operation hears of a drain; for it that is the same as if all did.
+    Drains {
+        id: usize,
+    },
     Shutdown,
     Reload,
     NewSecrets,
@@ -54,6 +68,10 @@ struct Flight {
     waiters: Arc<Waiters>,
     loads: Vec<Arc<Load>>,
     client: String,
+    /// Names its record.
+    record: Arc<str>,
+    /// Where something from outside is to meet it, and what.
+    aim: Option<(&'static str, Event)>,
     /// Given back when the operation has ended.
     _body: Reservation,
 }
@@ -77,7 +95,18 @@ pub struct Epoch {
     lane_of: BTreeMap<usize, Vec<usize>>,
     cooling: Cooling,
     draining: bool,
+    records: Records,
     tally: Tally,
+}
+
+/// Awaits of microseconds are seldom met by chance, so some operations are met at one of them.
+fn aim(rng: &mut SmallRng) -> Option<(&'static str, Event)> {
+    if rng.random_range(0..8) > 0 {
+        return None;
+    }
+    let events = [Event::ClientGone, Event::Dropped, Event::ShutdownBegun];
+    let stage = *super::tally::STAGES.choose(rng).unwrap();
+    Some((stage, events.choose(rng).unwrap().clone()))
 }
 
 /// What surrounds one operation, borrowed from the world.
@@ -104,6 +133,15 @@ impl Surroundings for Around<'_> {
         begin: Begin,
     ) -> (Duration, rondo::core::outcome::AttemptReport) {
         self.upstreams[self.lane[begin.target]].answer(now, begin.key)
+    }
+
+    fn lateness(&mut self) -> Duration {
+        // Now and then nobody looks at a timer for long.
+        let longest = match self.rng.random_range(0..4) {
+            0 => 2_000_000,
+            _ => TIMER_LATENESS_MAX.as_micros() as u64,
+        };
+        Duration::from_micros(self.rng.random_range(0..longest))
     }
 
     fn stream(&mut self, _now: MonoTime, good: bool) -> (Duration, StreamEnd) {
@@ -156,6 +194,7 @@ impl Epoch {
             lane_of: BTreeMap::new(),
             cooling: Cooling::default(),
             draining: false,
+            records: Records::new(orders::providers()),
             tally: Tally::default(),
             rng,
         }
@@ -225,6 +264,7 @@ impl Epoch {
             Due::Deadline { id } => self.feed(id, Event::DeadlinePassed),
             Due::Leaves { id } => self.feed(id, Event::ClientGone),
             Due::Dropped { id } => self.feed(id, Event::Dropped),
+            Due::Drains { id } => self.feed(id, Event::ShutdownBegun),
             Due::Shutdown => {
                 self.draining = true;
                 let all: Vec<usize> = self.flights.keys().copied().collect();
@@ -279,6 +319,8 @@ impl Epoch {
         let plan = asked.plan(spec.plan(route, self.now), &mut self.rng);
         self.orders.check(&asked, &plan);
         self.tally.reordered(&plan);
+        let record: Arc<str> = format!("op-{id}").into();
+        self.records.begin(&record, &plan, self.now);
         let driver = Driver::new(plan, self.now, self.rng.next_u64());
         let flight = Flight {
             driver,
@@ -286,6 +328,8 @@ impl Epoch {
             waiters: Arc::clone(&lane.waiters),
             loads: lane.loads.clone(),
             client,
+            record,
+            aim: aim(&mut self.rng),
             _body: body,
         };
         self.lane_of.insert(id, lane.upstreams.clone());
@@ -313,8 +357,22 @@ impl Epoch {
         };
         flight.version += 1;
         let version = flight.version;
-        if let Some((at, _)) = flight.driver.due {
-            self.plan(at, Due::Own { id, version });
+        let Some((at, _)) = flight.driver.due else {
+            return;
+        };
+        let stage = flight.driver.auditor.stage();
+        let met = flight.aim.take_if(|(aim, _)| *aim == stage);
+        self.plan(at, Due::Own { id, version });
+        // Anywhere in the await, its end included.
+        if let Some((_, event)) = met {
+            let length = at.since(self.now).as_micros() as u64;
+            let after = Duration::from_micros(self.rng.random_range(0..=length));
+            let due = match event {
+                Event::Dropped => Due::Dropped { id },
+                Event::ShutdownBegun => Due::Drains { id },
+                _ => Due::Leaves { id },
+            };
+            self.plan(self.now.after(after), due);
         }
     }
 
@@ -327,8 +385,12 @@ impl Epoch {
             upstreams: &mut self.upstreams,
             lane: &self.lane_of[&id],
         };
-        let told = orders::Told::of(&event, flight.driver.auditor.is_undecided());
+        let told = {
+            let auditor = &flight.driver.auditor;
+            orders::Told::of(&event, auditor.is_undecided(), auditor.is_stalled(self.now))
+        };
         let open = flight.driver.auditor.open();
+        self.tally.interrupt(&event, flight.driver.auditor.stage());
         let effects = flight
             .driver
             .feed(self.now, event, &mut self.cooling, &mut around);
@@ -336,6 +398,7 @@ impl Epoch {
         self.orders
             .learn(&flight.client, plan, open, told, self.now);
         self.tally.take(&effects);
+        self.records.take(&flight.record, &effects, self.now);
         let ended = flight.driver.has_ended();
         assert_eq!(
             ended,
@@ -369,7 +432,16 @@ impl Epoch {
             "R-B4: an operation outlived its deadline and its stream's limit"
         );
         let settled = flight.driver.auditor.settled.expect("R-S23: no settlement");
-        let written = flight.driver.auditor.committed_at();
+        let auditor = &flight.driver.auditor;
+        self.tally.ended(auditor);
+        let seen = Seen {
+            settled,
+            attempts: auditor.attempts,
+            sends: auditor.sends,
+            committed: auditor.committed_at(),
+        };
+        self.records.end(&flight.record, &seen, self.now);
+        let written = auditor.committed_at();
         let last = flight
             .driver
             .deadline
@@ -387,6 +459,7 @@ impl Epoch {
         if !self.ticket.is_multiple_of(16) && !self.queue.is_empty() {
             return;
         }
+        self.records.collect();
         for lane in &self.lanes {
             let asleep = self.flights.values().filter(|flight| {
                 Arc::ptr_eq(&flight.waiters, &lane.waiters) && flight.driver.auditor.is_waiting()
@@ -473,6 +546,7 @@ impl Epoch {
             );
         }
         self.tally.balance();
+        self.records.close(self.tally.attempts, self.tally.sends);
         self.tally
     }
 }

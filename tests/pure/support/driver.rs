@@ -21,6 +21,10 @@ pub trait Surroundings {
     fn preparation(&mut self) -> Duration;
     /// What becomes of a send, and when.
     fn send(&mut self, now: MonoTime, begin: Begin) -> (Duration, AttemptReport);
+    /// How late the timer of a limit fires. What comes meanwhile comes after the time has run out.
+    fn lateness(&mut self) -> Duration {
+        Duration::ZERO
+    }
     /// How the writing of an answer ends, and when. `good` is false for error answers.
     fn stream(&mut self, now: MonoTime, good: bool) -> (Duration, StreamEnd);
 }
@@ -73,10 +77,12 @@ impl Driver {
             Next::Send => {
                 let begin = self.auditor.open().expect("a send without an attempt");
                 let (after, report) = around.send(now, begin);
+                let mut at = now.after(after);
                 if (report.outcome, report.class) == (Outcome::Ambiguous, Class::Timeout) {
-                    self.watch(now.after(after));
+                    self.watch(at);
+                    at = at.after(around.lateness());
                 }
-                self.due = Some((now.after(after), Event::Outcome(report)));
+                self.due = Some((at, Event::Outcome(report)));
             }
             Next::Wait(until) => self.due = Some((*until, Event::WaitElapsed)),
             Next::Deliver(_) | Next::Answer(_) => {
@@ -85,10 +91,12 @@ impl Driver {
             }
             Next::Continue if committed => {
                 let (after, end) = around.stream(now, self.good);
+                let mut at = now.after(after);
                 if end == StreamEnd::UpstreamTimedOut {
-                    self.watch(now.after(after));
+                    self.watch(at);
+                    at = at.after(around.lateness());
                 }
-                self.due = Some((now.after(after), Event::StreamEnded(end)));
+                self.due = Some((at, Event::StreamEnded(end)));
             }
             Next::Continue => {}
             Next::End => self.due = None,

@@ -72,13 +72,18 @@ pub(super) struct KeyBooks {
 
 /// Why a key may not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub enum Unfit {
     Cooling,
     Refused,
     Quota,
     Failing,
     Limited,
     RuledOut,
+}
+
+impl Unfit {
+    /// How many reasons there are.
+    pub const COUNT: usize = 6;
 }
 
 impl Auditor {

@@ -1,20 +1,20 @@
-//! Query strings, strictly: what is not understood is refused with what would be.
+//! Query strings of the admin API, strictly: what is not understood is refused with what would be.
 
+use super::ask::{self, Since};
+use super::cursor::{self, CURSOR_BYTES_MAX};
 use crate::core::api::Api;
 use crate::core::time::WallTime;
 use crate::explain::Header;
 use crate::ledger::store::{Query, SumBy};
-use crate::records::ask::{self, Since};
-use crate::records::cursor::{self, CURSOR_BYTES_MAX};
 
 /// Operations shown when no limit is given.
 const LIMIT_DEFAULT: usize = 50;
 /// Longest query string that is read: a cursor and six short values, percent-encoded.
-const QUERY_BYTES_MAX: usize = 2048;
+pub const QUERY_BYTES_MAX: usize = 2048;
 const _: () = assert!(CURSOR_BYTES_MAX < QUERY_BYTES_MAX / 2);
 
 /// Reads which operations are asked for; the error says what is allowed.
-pub(super) fn operations(query: Option<&str>, now: WallTime) -> Result<Query, String> {
+pub fn operations(query: Option<&str>, now: WallTime) -> Result<Query, String> {
     let (mut limit, mut state, mut since, mut before) = (None, None, None, None);
     let [mut route, mut target, mut id] = [None, None, None];
     for (key, value) in pairs(query)? {
@@ -41,10 +41,7 @@ pub(super) fn operations(query: Option<&str>, now: WallTime) -> Result<Query, St
 }
 
 /// Reads which sums are asked for: by route unless something else is said, and over everything.
-pub(super) fn sums(
-    query: Option<&str>,
-    now: WallTime,
-) -> Result<(SumBy, Option<WallTime>), String> {
+pub fn sums(query: Option<&str>, now: WallTime) -> Result<(SumBy, Option<WallTime>), String> {
     let (mut by, mut since) = (None, None);
     for (key, value) in pairs(query)? {
         match key {
@@ -58,16 +55,21 @@ pub(super) fn sums(
 
 /// For which request the order is asked.
 #[derive(Debug)]
-pub(super) struct ExplainQuery {
+pub struct ExplainQuery {
+    /// The public model name.
     pub model: String,
+    /// The API format, if it is given.
     pub api: Option<Api>,
+    /// The client's headers.
     pub headers: Vec<Header>,
+    /// The name of the client's key.
     pub client_key: Option<String>,
+    /// Whether the answer is a stream.
     pub stream: bool,
 }
 
 /// Reads which request is to be explained; `header` may repeat.
-pub(super) fn explain(query: Option<&str>) -> Result<ExplainQuery, String> {
+pub fn explain(query: Option<&str>) -> Result<ExplainQuery, String> {
     let (mut model, mut api, mut client_key, mut stream) = (None, None, None, None);
     let mut headers = Vec::new();
     for (key, value) in pairs(query)? {
@@ -109,7 +111,7 @@ fn unknown(allowed: &str) -> String {
 }
 
 /// For endpoints that take no parameters.
-pub(super) fn refuse_any(query: Option<&str>) -> Result<(), String> {
+pub fn refuse_any(query: Option<&str>) -> Result<(), String> {
     match query {
         None | Some("") => Ok(()),
         Some(_) => Err("this endpoint takes no parameters".to_owned()),
@@ -138,7 +140,7 @@ fn pairs(query: Option<&str>) -> Result<Vec<(&str, String)>, String> {
 }
 
 /// Undoes `%XX` and `+`.
-pub(super) fn decode(value: &str) -> Option<String> {
+pub fn decode(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     loop {
