@@ -107,7 +107,7 @@ fn recognised(path: &str, query: Option<&str>, kind: usize) {
             .get(kind % 2)
             .copied()
             .unwrap_or(Version::V1),
-        stream_by_path: Some(kind % 3 == 0),
+        stream_by_path: Some(kind.is_multiple_of(3)),
     };
     paths(&operation, path, query, kind);
 }
@@ -123,8 +123,8 @@ fn named(model: &str) {
 /// The path at a target: of plain characters, without a step up and without a credential, whatever the model and the query are.
 fn paths(operation: &Operation<'_>, model: &str, query: Option<&str>, kind: usize) {
     let azure = Azure {
-        deployments: kind % 2 == 0,
-        api_version: (kind % 3 == 0).then(|| "2024-10-21".into()),
+        deployments: kind.is_multiple_of(2),
+        api_version: (kind.is_multiple_of(3)).then(|| "2024-10-21".into()),
         bearer: false,
     };
     let bases = [
