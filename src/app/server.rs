@@ -145,6 +145,8 @@ pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeErr
 pub fn conf(server: &ServerSettings) -> ServerConf {
     ServerConf {
         threads: server.threads,
+        // One thread has nobody to steal from, and a runtime without queues to guard is cheaper.
+        work_stealing: server.threads > 1,
         max_retries: ATTEMPT_LOOP_MAX,
         grace_period_seconds: Some(server.shutdown_grace.as_secs_f64().ceil() as u64),
         graceful_shutdown_timeout_seconds: Some(RUNTIME_STOP.as_secs()),
