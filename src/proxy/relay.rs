@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::header;
 use pingora_core::protocols::http::HttpTask;
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
@@ -37,6 +38,11 @@ impl DataPlane {
             let (Some(spec), Some(operation)) = (ctx.prepared.take(), &mut ctx.operation) else {
                 return Err(over());
             };
+            // Whoever has left by now is sent nothing for: the first turn of an exchange may already write.
+            if let Some(gone) = tokio::task::unconstrained(gone(session)).now_or_never() {
+                broke(&operation.cell, &gone);
+                return Err(gone);
+            }
             let mut upstream = Some(AttemptSession::begin(self.connector.clone(), spec));
             let made = self.attempt(session, operation, &mut upstream).await;
             if let Some(upstream) = upstream {
@@ -75,7 +81,7 @@ impl DataPlane {
         tasks.push(HttpTask::Header(Box::new(header), ended));
         while let Some(part) = attempt.take_held() {
             ended = attempt.is_read();
-            operation.cell.wrote(part.len(), ended);
+            operation.cell.wrote(part.len(), false);
             tasks.push(HttpTask::Body(Some(part), ended));
         }
         loop {
@@ -84,6 +90,8 @@ impl DataPlane {
             }
             write(session, &operation.cell, tasks).await?;
             if ended {
+                // Only now: what could not be written is no end.
+                operation.cell.wrote(0, true);
                 break;
             }
             let attempt = upstream.as_mut().ok_or_else(over)?;
@@ -93,9 +101,8 @@ impl DataPlane {
                 gone = gone(session) => Err(gone),
             }?;
             ended = part.is_none() || attempt.is_read();
-            operation
-                .cell
-                .wrote(part.as_ref().map_or(0, |part| part.len()), ended);
+            let length = part.as_ref().map_or(0, |part| part.len());
+            operation.cell.wrote(length, false);
             tasks = vec![match part {
                 Some(part) => HttpTask::Body(Some(part), ended),
                 None => HttpTask::Trailer(attempt.take_trailers().await?.map(Box::new)),

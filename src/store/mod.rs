@@ -124,7 +124,7 @@ impl Collector {
     /// One collection of many. What may end within the next moment is left to the next one, unless somebody waits for it, or this one is late
     /// and what it finds may be old.
     fn look(&self, since_last: Duration) {
-        if self.strict.is_some() || since_last > COLLECT_EVERY * 2 {
+        if self.strict.is_some() || since_last > COLLECT_EVERY * 5 / 4 {
             return self.collect();
         }
         let pieces = self.book.collect_open(Which::Ripe);

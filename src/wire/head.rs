@@ -161,10 +161,11 @@ fn keeps(is_current: bool, framing: Framing, headers: &HeaderMap) -> bool {
             asked |= option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
-    // Where two readers could see two ends, nothing follows on the same connection.
+    // Where two readers could see two ends, as of chunks in HTTP/1.0 (RFC 9112, 6.1), nothing follows on the same connection.
     let both = headers.contains_key(header::TRANSFER_ENCODING)
         && headers.contains_key(header::CONTENT_LENGTH);
-    asked && !both && framing != Framing::UntilClose
+    let is_odd = !is_current && headers.contains_key(header::TRANSFER_ENCODING);
+    asked && !both && !is_odd && framing != Framing::UntilClose
 }
 
 /// How long the server says that it keeps an idle connection: `keep-alive: timeout=5`.

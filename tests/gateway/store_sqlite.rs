@@ -363,3 +363,52 @@ fn shapes_go_with_the_rows_that_had_them() {
         (1, 1)
     );
 }
+
+#[test]
+fn no_row_gets_a_shape_that_is_gone() {
+    // R-L1: a table that was emptied numbers its rows above every row that a deleted shape, which this process still knows, might serve.
+    const FILLED: u64 = 60_000;
+    const LAST: u64 = 65_600;
+    let dir = Dir::new();
+    let mut store = store(&dir);
+    store.open(&boot("b1")).unwrap();
+    let named = |sequence: u64, id: &str, state: State, model: &str| {
+        let mut made = record("b1", sequence, id, state);
+        made.operation.public_model = model.into();
+        made.operation.stream = false;
+        live(&made)
+    };
+    let pieces: Vec<_> = (0..LAST)
+        .map(|sequence| {
+            let model = match sequence {
+                0 => "first",
+                1..FILLED => "filler",
+                _ => "late",
+            };
+            named(sequence, &format!("op-{sequence}"), State::Succeeded, model)
+        })
+        .collect();
+    for pieces in pieces.chunks(5_000) {
+        store.write(pieces).unwrap();
+    }
+    let other = Connection::open(dir.file()).unwrap();
+    let count = |what: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {what}");
+        other.query_row(&count, [], |row| row.get(0)).unwrap()
+    };
+    let some = WallTime::from_unix_micros(START + i64::try_from(LAST).unwrap() * 1_000 - 20_500);
+    while store.prune(some, 10_000).unwrap() > 0 {}
+    assert_eq!(count("operation_shapes"), 1, "the late one is in use");
+    let all = WallTime::from_unix_micros(i64::MAX);
+    while store.prune(all, 10_000).unwrap() > 0 {}
+    assert_eq!(count("records"), 0);
+    store
+        .write(&[named(LAST, "next", State::Pending, "first")])
+        .unwrap();
+    assert_eq!((count("records"), count("operations")), (1, 1));
+    store
+        .write(&[named(LAST, "next", State::Succeeded, "first")])
+        .unwrap();
+    assert_eq!((count("records"), count("operations")), (1, 1));
+    assert_eq!(count("operations WHERE state = 'succeeded'"), 1);
+}

@@ -112,6 +112,9 @@ fn a_connection_is_kept_when_both_sides_would() {
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: x, Close\r\n\r\n"
     ));
     assert!(!kept("HTTP/1.1 200 OK\r\n\r\n"));
+    assert!(!kept(
+        "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\nconnection: keep-alive\r\n\r\n"
+    ));
     assert!(!kept("HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\n"));
     assert!(kept(
         "HTTP/1.0 200 OK\r\ncontent-length: 1\r\nconnection: keep-alive\r\n\r\n"

@@ -31,10 +31,20 @@ pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSe
 
 /// Nothing of it may be used again; closing stops a provider that is still generating. On HTTP/2 that is the stream alone, and
 /// Pingora's pool has to learn of its end.
-pub(super) async fn close(connector: &AttemptConnector, mut inner: Connection, peer: &HttpPeer) {
-    match &mut inner {
+pub(super) async fn close(connector: &AttemptConnector, inner: Connection, peer: &HttpPeer) {
+    match &inner {
         Connection::Http2(_) => pool(connector, inner, peer).await,
-        Connection::Http1(inner) => inner.shutdown().await,
+        Connection::Http1(_) => close_behind(inner),
+    }
+}
+
+/// Closes without being waited for: over TLS there is a last message, which a peer that reads nothing does not let out. A plain one closes
+/// when it is dropped.
+fn close_behind(connection: Connection) {
+    if let Connection::Http1(mut connection) = connection
+        && connection.says_goodbye()
+    {
+        tokio::spawn(async move { connection.shutdown().await });
     }
 }
 
@@ -59,10 +69,10 @@ async fn drain(connector: AttemptConnector, mut inner: Connection, peer: HttpPee
     pool(&connector, inner, &peer).await;
 }
 
-pub(super) async fn pool(connector: &AttemptConnector, mut inner: Connection, peer: &HttpPeer) {
+pub(super) async fn pool(connector: &AttemptConnector, inner: Connection, peer: &HttpPeer) {
     let idle = idle_time(&inner, peer);
-    match &mut inner {
-        Connection::Http1(inner) if idle == Some(Duration::ZERO) => inner.shutdown().await,
+    match &inner {
+        Connection::Http1(_) if idle == Some(Duration::ZERO) => close_behind(inner),
         Connection::Http1(_) | Connection::Http2(_) => connector.release(inner, peer, idle).await,
     }
 }

@@ -27,6 +27,8 @@ const READ_BYTES_MAX: usize = 64 << 10;
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// The buffer of Pingora's streams for writing.
 const STREAM_BUFFER: usize = 1460;
+/// What two records of TLS add to it, and some more.
+const RECORD_OVERHEAD: usize = 64;
 /// Interim answers (1xx) that are skipped before the answer. Nobody sends more than one or two.
 const INTERIM_MAX: usize = 32;
 
@@ -84,19 +86,21 @@ impl Http1 {
     ) -> Result<(), NotWritten> {
         let mut written = 0_usize;
         let mut pieces = Buf::chain(first, second);
-        // What is small waits in the stream's own buffer until the flush, which is then the first that the system sees of it.
-        let waits = first.len() + second.len() <= STREAM_BUFFER;
+        // Over TLS a failed write may have let records out before. Only what is small certainly waits in the stream's own buffer until the
+        // flush, which is then the first that the system sees of it.
+        let is_plain = matches!(self.socket, Socket::Plain(_));
+        let waits = first.len() + second.len() + RECORD_OVERHEAD <= STREAM_BUFFER;
         while pieces.has_remaining() {
             match self.write_some(&mut pieces).await {
                 Ok(0) => {
                     let error =
                         Error::explain(ErrorType::WriteError, "the connection takes no more");
-                    return Err(self.not_written(written == 0, error));
+                    return Err(self.not_written(written == 0 && (is_plain || waits), error));
                 }
                 Ok(bytes) => written += bytes,
                 Err(cause) => {
                     let error = Error::because(ErrorType::WriteError, "writing a request", cause);
-                    return Err(self.not_written(written == 0, error));
+                    return Err(self.not_written(written == 0 && (is_plain || waits), error));
                 }
             }
         }
@@ -174,6 +178,11 @@ impl Http1 {
     /// The socket and what was read of it beyond the head.
     pub fn into_parts(self) -> (Socket, Bytes) {
         (self.socket, self.bytes.freeze())
+    }
+
+    /// Whether closing it takes a message.
+    pub fn says_goodbye(&self) -> bool {
+        matches!(self.socket, Socket::Other(_))
     }
 
     /// Closes it: over TLS with a last message, for which there is little time when the peer reads nothing.

@@ -10,7 +10,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, OptionalExtension, ToSql, Transaction, params};
 
 use super::layout::{How, Layout};
-use super::shapes::Shapes;
+use super::shapes::{SPAN, Shapes};
 use super::sql::{self, Statements};
 use crate::core::settlement::State;
 use crate::ledger::columns::Value;
@@ -150,7 +150,7 @@ impl<'t, 'k> Rows<'t, 'k> {
             bound: vec![None; count],
             highest: match highest {
                 Some(row) => row,
-                None => transaction.query_row(sql::HIGHEST_BEFORE, [], |row| row.get(0))?,
+                None => transaction.query_row(sql::HIGHEST_BEFORE, [SPAN], |row| row.get(0))?,
             },
             is_empty: highest.is_none(),
         })

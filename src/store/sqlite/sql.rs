@@ -14,11 +14,12 @@ pub(super) const OTHERS: &str =
 /// A boot has ended.
 pub(super) const END: &str =
     "UPDATE boots SET ended_at = ?2 WHERE boot_id = ?1 AND ended_at IS NULL";
-/// The highest row. In a table that was emptied numbers go on, so that shapes that are in no use fall behind.
+/// The highest row. In a table that was emptied numbers go on above every row that a shape may serve, of those that are there and so also
+/// of those that are gone (`no_row_gets_a_shape_that_is_gone`): none that any process still knows fits again.
 pub(super) const HIGHEST: &str = "SELECT max(row) FROM records";
-pub(super) const HIGHEST_BEFORE: &str =
-    "SELECT max(coalesce((SELECT max(after_row) FROM operation_shapes), 0),
-        coalesce((SELECT max(after_row) FROM attempt_shapes), 0))";
+pub(super) const HIGHEST_BEFORE: &str = "SELECT coalesce(max(last), 0) FROM (
+    SELECT max(after_row) + ?1 AS last FROM operation_shapes
+    UNION ALL SELECT max(after_row) + ?1 FROM attempt_shapes)";
 /// The row under this id: whether it belongs to that operation, and what may still be written to it.
 pub(super) const FIND: &str =
     "SELECT r.row, r.started_at, r.pending, r.attempt_pending, s.boot_id = ?2 AND r.sequence = ?3
