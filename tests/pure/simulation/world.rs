@@ -114,10 +114,16 @@ struct Around<'a> {
     rng: &'a mut SmallRng,
     upstreams: &'a mut [Upstream],
     lane: &'a [usize],
+    /// Time to the operation's deadline.
+    left: Duration,
 }
 
 impl Surroundings for Around<'_> {
     fn preparation(&mut self) -> Duration {
+        // And sometimes not before the deadline, whose timer may be late as well: who is heard first?
+        if self.rng.random_range(0..100) == 0 {
+            return self.left + self.lateness().min(TIMER_LATENESS_MAX);
+        }
         // Now and then a task is not scheduled for a while.
         let longest = if self.rng.random_range(0..20) == 0 {
             40_000
@@ -384,6 +390,7 @@ impl Epoch {
             rng: &mut self.rng,
             upstreams: &mut self.upstreams,
             lane: &self.lane_of[&id],
+            left: flight.driver.deadline.since(self.now),
         };
         let told = {
             let auditor = &flight.driver.auditor;

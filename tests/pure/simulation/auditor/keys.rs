@@ -53,7 +53,7 @@ impl Cooling {
     }
 
     /// Until when a key is set aside for each reason.
-    fn aside(&self, key: usize) -> (MonoTime, MonoTime) {
+    pub(super) fn aside(&self, key: usize) -> (MonoTime, MonoTime) {
         let of = |map: &BTreeMap<usize, MonoTime>| map.get(&key).copied().unwrap_or_default();
         (of(&self.refused), of(&self.quota))
     }

@@ -120,10 +120,14 @@ impl Auditor {
             pause >= half.max(told),
             "R-P3: a pause of {pause:?}, told {told:?}"
         );
-        let cools = self.keys[failed.target][failed.key].cooldown;
+        // What others have learned of the key: its cooldown, its failures, and that it is set aside.
+        let key = self.keys[failed.target][failed.key];
+        let (refused, quota) = cooling.aside(key.aside);
         let cools = cooling
-            .until(cools)
-            .max(cooling.failing(cools))
+            .until(key.cooldown)
+            .max(cooling.failing(key.cooldown))
+            .max(refused)
+            .max(quota)
             .since(self.now);
         let most = if told.max(cools) > half {
             told.max(cools) + half.max(super::rounds::jitter_width(told.max(cools)))
