@@ -91,6 +91,8 @@ pub struct Auditor {
     open: Option<Open>,
     past: Vec<Past>,
     skipped: Vec<(Round, usize, Unfit)>,
+    /// What is skipped in this step stands before this place.
+    skips_before: usize,
     /// Whose turn came after the others', since another operation tried them first.
     deferred: BTreeSet<(Round, usize)>,
     counted: BTreeMap<usize, Counted>,
@@ -158,6 +160,7 @@ impl Auditor {
             open: None,
             past: Vec::new(),
             skipped: Vec::new(),
+            skips_before: usize::MAX,
             deferred: BTreeSet::new(),
             sends: 0,
             attempts: 0,
@@ -293,6 +296,11 @@ impl Auditor {
             return;
         }
         self.take_event(event, cooling);
+        let begun = effects.notes.iter().find_map(|note| match note {
+            Note::AttemptOpened(begin) => Some(begin.candidate),
+            _ => None,
+        });
+        self.skips_before = begun.unwrap_or(usize::MAX);
         for note in &effects.notes {
             self.take_note(event, note, cooling);
         }

@@ -302,7 +302,8 @@ impl Auditor {
     }
 
     pub(super) fn on_skipped(&mut self, target: usize, round: Round, cooling: &Cooling) {
-        let places = self.plan.candidates.iter().take(self.reach()).enumerate();
+        let end = self.reach().min(self.skips_before);
+        let places = self.plan.candidates.iter().take(end).enumerate();
         let mut places = places.filter(|(_, candidate)| candidate.target == target);
         let is_left = |place: usize| !self.tried(round, place) && !self.has_skipped(round, place);
         let first = places.clone().find(|(place, _)| is_left(*place));
