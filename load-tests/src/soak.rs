@@ -193,12 +193,12 @@ impl Soaked {
             ..
         } = self;
         let records = self.folder.join("records.db");
-        let (first, second) = if turn % 2 == 0 {
+        let (first, second) = if turn.is_multiple_of(2) {
             ("t1", "t2")
         } else {
             ("t2", "t1")
         };
-        let limits = if turn % 3 == 0 {
+        let limits = if turn.is_multiple_of(3) {
             ", limits: { concurrent: 12 }"
         } else {
             ""
@@ -249,7 +249,7 @@ impl Soaked {
         } else {
             self.write(number)?;
         }
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             return self.signal("-HUP").await;
         }
         let answer = post(self.admin, "/admin/api/reload").await?;
