@@ -57,11 +57,12 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// How this attempt follows the last one that was settled.
+    /// How this attempt follows the last one that was settled. Another place of the same target is another candidate: a retry of the
+    /// first that others kept from happening is not made there.
     pub fn standing(&self, last: Option<(Begin, Decision)>) -> Standing {
         match last {
             Some((before, decision))
-                if (before.target, before.round) == (self.target, self.round) =>
+                if (before.candidate, before.round) == (self.candidate, self.round) =>
             {
                 match decision {
                     Decision::SameTarget => Standing::SameKey,

@@ -1,8 +1,12 @@
 //! Which failure the client is told (R-D1), and the marks of timeouts and leaving clients (R-D4).
 
+use rondo::core::decision::{Decision, Round};
+use rondo::core::precedence::Standing;
 use rondo::core::settlement::{OperationOutcome, State};
+use rondo::executor::effect::Begin;
 
 use crate::support::check::{check, play};
+use crate::support::ms;
 use crate::support::spec::{Spec, route};
 
 // R-D1: ambiguous > terminal > refused > rejected > not_delivered, in both orders.
@@ -111,4 +115,32 @@ fn only_cooling_targets_are_answered_with_the_delay() {
         (run.status, run.throttle.unwrap().milliseconds()),
         (Some(429), 500)
     );
+}
+
+// R-D1 R-P5: with `global_key` a target stands in several places. A retry at one of them that never came to be is not made at the other,
+// whose failure does not stand for the first one's.
+#[test]
+fn another_place_of_a_target_is_no_retry_of_the_first() {
+    let begin = |attempt_no, candidate, round| Begin {
+        attempt_no,
+        candidate,
+        target: 2,
+        round,
+        retry_index: 0,
+        key: 0,
+    };
+    let first = begin(1, 0, Round::First);
+    let decisions = [
+        (Decision::Retry(ms(800)), Standing::Retry),
+        (Decision::NextKey, Standing::NextKey),
+        (Decision::SameTarget, Standing::SameKey),
+    ];
+    for (decision, standing) in decisions {
+        let last = Some((first, decision));
+        assert_eq!(begin(2, 0, Round::First).standing(last), standing);
+        let elsewhere = begin(2, 2, Round::First).standing(last);
+        assert_eq!(elsewhere, Standing::Fresh, "{decision:?}");
+        let later = begin(2, 0, Round::Second).standing(last);
+        assert_eq!(later, Standing::Fresh, "{decision:?}");
+    }
 }
