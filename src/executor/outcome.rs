@@ -136,12 +136,16 @@ impl Executor {
         if !is_charged(decision, report) || self.plan.route.retry_budget.charge(now) {
             return decision;
         }
+        // What it refuses needs no place any more, and the target may stand in another one, which only that place kept away.
+        (ways.here, ways.pause, ways.next) = (None, None, Ahead::Nothing);
+        ways.next = self.next_target(report, now);
         let without = Facts {
             budget_left: false,
+            has_next: matches!(ways.next, Ahead::Free(_)),
+            next_limited: matches!(ways.next, Ahead::Limited),
             ..facts
         };
         let decision = decide(&without);
-        ways.pause = None;
         self.note_budget_exhausted(notes);
         decision
     }
