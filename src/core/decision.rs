@@ -413,6 +413,8 @@ pub struct RoundFacts {
     pub budget_left: bool,
     /// Whether a locally exhausted candidate ended the round.
     pub limited: bool,
+    /// Whether no other try may start any more (`max_failover_elapsed_ms`).
+    pub failover_over: bool,
     /// How long another try may still start; `None` when that is not limited.
     pub failover_left: Option<Duration>,
     /// From now to the earliest not-before instant.
@@ -464,7 +466,8 @@ pub fn second_round(facts: &RoundFacts) -> Result<Duration, Suppression> {
         return Err(Suppression::WaitTooLong);
     }
     let wait = facts.delay.saturating_add(facts.jitter);
-    if facts.failover_left.is_some_and(|left| wait > left) {
+    // A wait of nothing fits into nothing, but what is over is over.
+    if facts.failover_over || facts.failover_left.is_some_and(|left| wait > left) {
         return Err(Suppression::FailoverElapsed);
     }
     if wait.saturating_add(ATTEMPT_ALLOWANCE_MIN) > facts.time_left {

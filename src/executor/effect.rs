@@ -153,6 +153,8 @@ pub enum Note {
     AttemptSettled(AttemptSettled),
     /// A candidate was passed over without a send because it cools, fails, or has used up its limits.
     Skipped {
+        /// Position of the candidate in the plan: a target may stand in several places.
+        candidate: usize,
         /// Position of the target in the route.
         target: usize,
         /// The pass.

@@ -134,7 +134,11 @@ impl Executor {
             self.pass.tried |= 1 << candidate;
             self.pass_over(passed_over);
             let round = self.pass.round;
-            notes.push(Note::Skipped { target, round });
+            notes.push(Note::Skipped {
+                candidate,
+                target,
+                round,
+            });
         }
     }
 
@@ -308,6 +312,7 @@ impl Executor {
             sends_left: self.sends_left(),
             budget_left: self.plan.route.retry_budget.has_room(now),
             limited: self.lasting.limit_stop,
+            failover_over: self.plan.failover_is_over(now),
             failover_left: self.plan.failover_left(now),
             delay,
             jitter: backoff::jitter(delay, chance),

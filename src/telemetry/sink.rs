@@ -129,7 +129,7 @@ impl Telemetry {
             Note::AttemptOpened(_) | Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {}
             Note::SendDispatched(begin) => series.sent(begin.target, begin.round),
             Note::AttemptSettled(settled) => series.attempt_settled(settled),
-            Note::Skipped { target, round } => series.skipped(*target, *round),
+            Note::Skipped { target, round, .. } => series.skipped(*target, *round),
             Note::Failover { from, to, reason } => series.failed_over(*from, *to, reason),
             Note::WaitBegun => series.wait_begun(),
             Note::WaitEnded { how, waited } => series.wait_ended(*how, *waited),

@@ -375,6 +375,7 @@ fn permitted() -> RoundFacts {
         sends_left: 1,
         budget_left: true,
         limited: false,
+        failover_over: false,
         failover_left: None,
         delay: ms(100),
         jitter: ms(10),
@@ -420,4 +421,22 @@ fn the_allowance_is_counted_to_the_microsecond() {
         ..permitted()
     };
     assert_eq!(second_round(&short), Err(Suppression::Deadline));
+}
+
+// R-F5 R-S11: a wait of nothing would still fit into the nothing that is left.
+#[test]
+fn no_time_for_failover_is_told_also_where_nothing_would_be_waited_for() {
+    let over = RoundFacts {
+        failover_over: true,
+        failover_left: Some(Duration::ZERO),
+        delay: Duration::ZERO,
+        jitter: Duration::ZERO,
+        ..permitted()
+    };
+    assert_eq!(second_round(&over), Err(Suppression::FailoverElapsed));
+    let last_moment = RoundFacts {
+        failover_over: false,
+        ..over
+    };
+    assert_eq!(second_round(&last_moment), Ok(Duration::ZERO));
 }

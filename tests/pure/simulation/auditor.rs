@@ -405,7 +405,11 @@ impl Auditor {
             Note::AttemptOpened(begin) => self.on_opened(*begin, cooling),
             Note::SendDispatched(begin) => self.on_sent(event, *begin),
             Note::AttemptSettled(settled) => self.on_attempt_settled(event, settled, cooling),
-            Note::Skipped { target, round } => self.on_skipped(*target, *round, cooling),
+            Note::Skipped {
+                candidate,
+                target,
+                round,
+            } => self.on_skipped(*candidate, *target, *round, cooling),
             Note::Failover { from, to, .. } => {
                 let last = self.past.last().map(|past| past.begin.target);
                 require!(

@@ -301,20 +301,17 @@ impl Auditor {
         }
     }
 
-    pub(super) fn on_skipped(&mut self, target: usize, round: Round, cooling: &Cooling) {
+    pub(super) fn on_skipped(
+        &mut self,
+        candidate: usize,
+        target: usize,
+        round: Round,
+        cooling: &Cooling,
+    ) {
+        let known = self.plan.candidates.get(candidate);
         let end = self.reach().min(self.skips_before);
-        let places = self.plan.candidates.iter().take(end).enumerate();
-        let mut places = places.filter(|(_, candidate)| candidate.target == target);
-        let is_left = |place: usize| !self.tried(round, place) && !self.has_skipped(round, place);
-        let first = places.clone().find(|(place, _)| is_left(*place));
-        // A place whose turn comes later stays; the note names the target alone.
-        let unfit = places.find(|(place, _)| {
-            let unfit = self.candidate_unfit(*place, cooling).is_some();
-            is_left(*place) && unfit && !self.is_deferred(*place, cooling)
-        });
-        let Some((candidate, _)) = unfit.or(first) else {
-            self.fail("R-B2: skipped or tried before, or an unknown target");
-        };
+        let fits = candidate < end && known.is_some_and(|known| known.target == target);
+        require!(self, fits, "R-B2: an unknown candidate was skipped");
         require!(self, round == self.round(), "skipped in the wrong round");
         require!(
             self,

@@ -127,7 +127,7 @@ impl Auditor {
             Suppression::SendBudget => self.sends >= self.sends_max(),
             Suppression::RetryBudget => !self.has_room(cooling),
             Suppression::LocalLimit => self.ends_by_limit(cooling),
-            Suppression::FailoverElapsed => delay > self.failover_left(),
+            Suppression::FailoverElapsed => self.failover_is_over() || delay > self.failover_left(),
             Suppression::WaitTooLong => {
                 delay > routing.exhaustion.map(|e| e.wait_max).unwrap_or_default()
             }
