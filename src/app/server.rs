@@ -5,38 +5,35 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::apps::HttpServerOptions;
 use pingora_core::listeners::tls::TlsSettings;
 use pingora_core::listeners::{L4BufferSettings, ListenerConfig};
 use pingora_core::server::configuration::{Opt, ServerConf};
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::background::background_service;
 use pingora_core::services::listening::Service;
-use pingora_proxy::{HttpProxy, ProxyServiceBuilder};
 use tokio::runtime::Runtime;
 
 use super::App;
 use super::admin_service::AdminService;
 use super::drain::Drain;
 use super::signals::{self, Signals};
-use crate::core::limits::SENDS_MAX;
 use crate::policy::snapshot::{Listen, ServerSettings, Snapshot};
-use crate::proxy::front::{Gatekeeper, h2_options, serve_connections};
+use crate::proxy::front::{Front, Gatekeeper};
 use crate::proxy::service::DataPlane;
 use crate::proxy::upstream::AttemptConnector;
 
 /// Idle upstream connections kept over all providers. A pool smaller than a burst opens connections anew each time.
 const UPSTREAM_POOL: usize = 4096;
-/// Turns of Pingora's attempt loop: more than any executor asks for, since the executor is what bounds attempts. 0 would answer nothing.
-const ATTEMPT_LOOP_MAX: usize = SENDS_MAX as usize + 2;
 /// Time that Pingora gives its runtimes after the grace period.
 const RUNTIME_STOP: Duration = Duration::from_secs(1);
 
 /// Read buffer of a client's connection: none. Heads and bodies are read into buffers of their own anyhow, and Pingora's default, 64 KiB,
 /// is held as long as the connection, that is, by every attempt that waits.
 const READ_BUFFER: usize = 0;
-/// Write buffer of a client's connection: head and body of a usual answer leave in one piece.
-const WRITE_BUFFER: usize = 4 << 10;
+/// Write buffer of a client's connection: none. Head and body of a usual answer are written in one piece.
+const WRITE_BUFFER: usize = 0;
+/// The same under TLS, where the records of one write leave in one piece.
+const WRITE_BUFFER_TLS: usize = 4 << 10;
 /// A read buffer under TLS, which reads in small pieces: the largest record and the beginning of the next.
 const READ_BUFFER_TLS: usize = 20 << 10;
 
@@ -97,24 +94,14 @@ fn check_addresses(snapshot: &Snapshot) -> Result<(), ServeError> {
 }
 
 /// The data plane as a Pingora service, with its listeners.
-pub type DataService = Service<HttpProxy<DataPlane, AttemptConnector>>;
+pub type DataService = Service<Front>;
 
 /// The data plane without listeners.
-pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
-    let mut options = HttpServerOptions::default();
-    // Connections come to `proxy::front`, which knows HTTP/2 with prior knowledge from HTTP/1.1.
-    options.force_custom = true;
-    options.h2_idle_timeout = Some(app.snapshot().server.keepalive_timeout);
+pub fn data_plane(app: &App) -> DataService {
     let connector = AttemptConnector::new(UPSTREAM_POOL);
-    let plane = DataPlane::new(Arc::clone(&app.gateway), connector.clone());
-    let mut service = ProxyServiceBuilder::new(conf, plane)
-        .name("data plane")
-        .custom(connector, serve_connections(&app.gateway))
-        .server_options(options)
-        .build();
-    if let Some(proxy) = service.app_logic_mut() {
-        proxy.h2_options = Some(h2_options());
-    }
+    let plane = DataPlane::new(Arc::clone(&app.gateway), connector);
+    let front = Front::new(plane, app.snapshot().server.keepalive_timeout);
+    let mut service = Service::new("data plane".to_owned(), front);
     let gatekeeper = Gatekeeper(Arc::clone(&app.gateway));
     service
         .endpoints()
@@ -125,9 +112,9 @@ pub fn data_plane(app: &App, conf: &Arc<ServerConf>) -> DataService {
 /// Adds a listener of the configuration.
 pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeError> {
     let endpoint = ListenerConfig::tcp(&*listen.address);
-    let buffer = L4BufferSettings::default().write(WRITE_BUFFER);
     let Some(tls) = &listen.tls else {
-        service.add_listener(endpoint.l4_buffer(buffer.read(READ_BUFFER)));
+        let buffer = L4BufferSettings::new(READ_BUFFER, WRITE_BUFFER);
+        service.add_listener(endpoint.l4_buffer(buffer));
         return Ok(());
     };
     let mut settings =
@@ -136,7 +123,7 @@ pub fn listen(service: &mut DataService, listen: &Listen) -> Result<(), ServeErr
             what: error.to_string(),
         })?;
     settings.enable_h2();
-    let buffer = buffer.read(READ_BUFFER_TLS);
+    let buffer = L4BufferSettings::new(READ_BUFFER_TLS, WRITE_BUFFER_TLS);
     service.add_listener(endpoint.tls(settings).l4_buffer(buffer));
     Ok(())
 }
@@ -147,7 +134,6 @@ pub fn conf(server: &ServerSettings) -> ServerConf {
         threads: server.threads,
         // One thread has nobody to steal from, and a runtime without queues to guard is cheaper.
         work_stealing: server.threads > 1,
-        max_retries: ATTEMPT_LOOP_MAX,
         grace_period_seconds: Some(server.shutdown_grace.as_secs_f64().ceil() as u64),
         graceful_shutdown_timeout_seconds: Some(RUNTIME_STOP.as_secs()),
         ..ServerConf::default()
@@ -189,7 +175,7 @@ pub fn run(
     let mut server = Server::new_with_opt_and_conf(opt, conf);
     server.bootstrap();
 
-    let mut data = data_plane(app, &server.configuration);
+    let mut data = data_plane(app);
     for address in &settings.listen {
         listen(&mut data, address)?;
         let kind = if address.tls.is_some() {

@@ -7,8 +7,8 @@ use http::header::{HeaderName, HeaderValue};
 
 use super::choice;
 use crate::wire::Malformed;
-use crate::wire::body::{BodyReader, Step};
-use crate::wire::head::{self, Framing, HEADERS_MAX, keep_alive_timeout};
+use crate::wire::answer::{self as head, HEADERS_MAX, keep_alive_timeout};
+use crate::wire::body::{BodyReader, Framing, Step};
 use crate::wire::request::write_head;
 
 /// What a reader made of bytes: what it gave, whether it has ended, and what it left.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pingora_core::protocols::http::ServerSession;
+use pingora_core::{Error, Result};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::downstream::Downstream;
+use super::downstream::http1::Http1;
 use crate::policy::buffered::{BufferedBytes, Reservation};
 use crate::policy::pace::Pace;
 
@@ -20,7 +22,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// How many of the longest pauses a whole upload may take: ten minutes by default, for a client that drips bytes just in time.
 const UPLOAD_PAUSES_MAX: u32 = 10;
 /// Largest body that is read for the sake of its connection: about what a new one would cost.
-const SKIP_BYTES_MAX: usize = 64 << 10;
+const SKIP_BYTES_MAX: u64 = 64 << 10;
 /// Bytes that a refused client may still send before its connection is cut: a usual body, as large as one may be by default.
 const LINGER_BYTES_MAX: usize = 32 << 20;
 /// Time for that. Who has not noticed the answer by then has to live with the reset.
@@ -60,7 +62,7 @@ pub enum BodyError {
     /// (`hostile_h2_requests::trailers_are_not_taken`).
     Trailers,
     /// The client left, or broke the framing.
-    Gone(Box<pingora_core::Error>),
+    Gone(Box<Error>),
 }
 
 /// Takes what the body will need of the process's account, before any of it is read. `content_length` is what the header says.
@@ -86,23 +88,40 @@ pub fn reserve_nothing(account: &Arc<BufferedBytes>) -> Reservation {
 
 /// Reads the whole body.
 pub async fn read(
-    session: &mut ServerSession,
+    client: &mut Downstream,
+    content_length: Option<u64>,
+    reservation: Reservation,
+    bounds: &BodyBounds<'_>,
+) -> Result<HeldBody, BodyError> {
+    let length = content_length.and_then(|length| usize::try_from(length).ok());
+    match (client, length) {
+        (Downstream::Http1(client), Some(length)) => {
+            let upload = Upload::begin(bounds);
+            while client.gathered(length) < length {
+                let moved = client.gathered(length);
+                let read = upload.wait(moved, client.gather_body(length)).await?;
+                read.map_err(BodyError::Gone)?;
+            }
+            let bytes = client.read_body().await.map_err(BodyError::Gone)?;
+            let bytes = bytes.unwrap_or_default();
+            Ok(HeldBody { bytes, reservation })
+        }
+        (client, _) => read_parts(client, content_length, reservation, bounds).await,
+    }
+}
+
+/// Reads a body whose length is not known, or only promised.
+async fn read_parts(
+    client: &mut Downstream,
     content_length: Option<u64>,
     mut reservation: Reservation,
     bounds: &BodyBounds<'_>,
 ) -> Result<HeldBody, BodyError> {
     let mut parts = Parts::new(content_length);
-    let (begun, pause_max) = (Instant::now(), bounds.pace.pause_max);
-    let whole_max = pause_max.saturating_mul(UPLOAD_PAUSES_MAX);
+    let upload = Upload::begin(bounds);
     loop {
-        let moved = u64::try_from(parts.len).unwrap_or(u64::MAX);
-        let due = begun + whole_max.min(bounds.pace.due(moved));
-        let due = due.min(Instant::now() + pause_max);
-        let read = timeout_at(due, session.read_request_body()).await;
-        let Some(part) = read
-            .map_err(|_| BodyError::TooSlow)?
-            .map_err(BodyError::Gone)?
-        else {
+        let read = upload.wait(parts.len, client.read_body()).await?;
+        let Some(part) = read.map_err(BodyError::Gone)? else {
             break;
         };
         parts.push(part);
@@ -116,7 +135,7 @@ pub async fn read(
             }
         }
     }
-    if session.is_http2() && !session.is_body_done() {
+    if !client.is_body_read() {
         return Err(BodyError::Trailers);
     }
     let bytes = parts.join();
@@ -124,42 +143,56 @@ pub async fn read(
     Ok(HeldBody { bytes, reservation })
 }
 
+/// The times of an upload.
+struct Upload<'a> {
+    begun: Instant,
+    pace: &'a Pace,
+}
+
+impl<'a> Upload<'a> {
+    fn begin(bounds: &'a BodyBounds<'_>) -> Upload<'a> {
+        Upload {
+            begun: Instant::now(),
+            pace: &bounds.pace,
+        }
+    }
+
+    /// Waits for a read, when so much has come.
+    async fn wait<T>(&self, moved: usize, read: impl Future<Output = T>) -> Result<T, BodyError> {
+        let moved = u64::try_from(moved).unwrap_or(u64::MAX);
+        let pause_max = self.pace.pause_max;
+        let whole_max = pause_max.saturating_mul(UPLOAD_PAUSES_MAX);
+        let due = self.begun + whole_max.min(self.pace.due(moved));
+        let due = due.min(Instant::now() + pause_max);
+        timeout_at(due, read).await.map_err(|_| BodyError::TooSlow)
+    }
+}
+
 /// Reads and forgets a small body that nobody wants, so that its connection can go on.
-pub async fn skip(session: &mut ServerSession) {
-    if !is_small(session) {
+pub async fn skip(client: &mut Downstream) {
+    if !is_small(client) {
         return;
     }
-    let read = async { while let Ok(Some(_)) = session.read_request_body().await {} };
+    let read = async { while let Ok(Some(_)) = client.read_body().await {} };
     let _ = timeout(LINGER_TIME_MAX, read).await;
 }
 
-/// Lets a small body pass after its answer, so that its connection can go on: for who is told at once, and not only when he has sent all.
-pub fn pass_over(session: &mut ServerSession) -> bool {
-    let passes = is_small(session);
-    if passes {
-        session.set_close_on_response_before_downstream_finish(false);
-        session.set_total_drain_timeout(Some(LINGER_TIME_MAX));
-    }
-    passes
-}
-
 /// Whether a body is coming that is small enough to be read for nothing.
-fn is_small(session: &ServerSession) -> bool {
-    let length = session.get_header(http::header::CONTENT_LENGTH);
-    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
-    let expects = session.get_header(http::header::EXPECT).is_some();
-    !expects && length.is_some_and(|length: usize| length <= SKIP_BYTES_MAX)
+pub fn is_small(client: &Downstream) -> bool {
+    let length = client.length().and_then(Result::ok);
+    !client.expects() && length.is_some_and(|length| length <= SKIP_BYTES_MAX)
 }
 
 /// Reads and forgets what a refused client still sends, within bounds, so that it gets to read its answer: closing a connection with
 /// unread bytes resets it, and a reset overtakes the answer.
-pub async fn linger(session: &mut ServerSession) {
-    session.shutdown().await;
+pub async fn linger(client: &mut Http1) {
+    client.shutdown().await;
     let read = async {
         let mut bytes = 0;
-        while let Ok(Some(part)) = session.read_request_body().await {
-            bytes += part.len();
-            if bytes > LINGER_BYTES_MAX {
+        loop {
+            let part = client.discard().await;
+            bytes += part;
+            if part == 0 || bytes > LINGER_BYTES_MAX {
                 break;
             }
         }

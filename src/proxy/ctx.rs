@@ -1,18 +1,17 @@
-//! What one request carries through Pingora's hooks. Dropping it settles what Pingora drops.
+//! What one request carries. Dropping it settles what is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::host::{Observer, Refusal, Stamp};
-use super::inflight::{Flight, InFlight};
+use super::inflight::Flight;
 use super::operation::{OperationCell, Surroundings};
 use super::prepared::Prepared;
-use super::upstream::AttemptSpec;
 use crate::core::api::Api;
 use crate::core::time::MonoTime;
-use crate::executor::effect::FinalAnswer;
 use crate::policy::buffered::Reservation;
 use crate::policy::overload::Overload;
 use crate::policy::seats::Seat;
@@ -23,17 +22,12 @@ use crate::providers::scan::Scan;
 /// The context of one request.
 pub struct RequestCtx {
     observer: Arc<dyn Observer>,
-    inflight: InFlight,
     /// The operation, once the request has become one.
     pub operation: Option<Operation>,
-    /// The attempt that was prepared and not yet taken by its session.
-    pub prepared: Option<Arc<AttemptSpec>>,
-    /// The answer that ends the operation outside a session.
-    pub answer: Option<FinalAnswer>,
     /// What it has of the process's bounds; given back when it is over, or refused.
     pub seats: Vec<Seat>,
     /// Last, so that it is dropped last: who sees no request in flight sees no held body either.
-    flight: Option<Flight>,
+    _flight: Flight,
 }
 
 /// An operation with what its attempts are made from.
@@ -61,32 +55,29 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// The head of an answer goes to the client: nothing is sent again.
+    pub fn commit(&mut self, status: StatusCode) {
+        self.cell.committed(status.as_u16());
+        self.release_body();
+    }
+
     /// Lets go of the body: nothing is sent again once an answer has begun, and the answer may take long (R-L3).
-    pub fn release_body(&mut self) {
+    fn release_body(&mut self) {
         self.body = Bytes::new();
         self.reservation.shrink_to(0);
     }
 }
 
 impl RequestCtx {
-    /// A context for a request that has not been read.
-    pub fn new(around: &Surroundings) -> RequestCtx {
+    /// The context of a request whose head was read.
+    pub fn open(around: &Surroundings) -> RequestCtx {
+        let flight = around.inflight.enter();
+        around.observer.request_opened();
         RequestCtx {
             observer: Arc::clone(&around.observer),
-            inflight: around.inflight.clone(),
             operation: None,
-            prepared: None,
-            answer: None,
             seats: Vec::new(),
-            flight: None,
-        }
-    }
-
-    /// The request header was read.
-    pub fn open(&mut self) {
-        if self.flight.is_none() {
-            self.flight = Some(self.inflight.enter());
-            self.observer.request_opened();
+            _flight: flight,
         }
     }
 
@@ -150,8 +141,6 @@ impl Drop for RequestCtx {
         if let Some(operation) = &self.operation {
             operation.cell.report_end();
         }
-        if self.flight.is_some() {
-            self.observer.request_closed();
-        }
+        self.observer.request_closed();
     }
 }

@@ -1,18 +1,17 @@
 //! Client connections: how many, which protocol, and how long a request's head may take.
 //!
-//! Pingora 0.9.1 counts no connections, waits without an end for the first 24 bytes of one, and gives every single read of a head a time
-//! of its own. Its way to hand connections to a program is the "custom session": it comes here with every connection in cleartext and with
-//! HTTP/1.1 over TLS. HTTP/2 over TLS it serves itself; such a connection is counted before its handshake, in [`Gatekeeper`].
+//! Pingora 0.9.1 hands each connection in cleartext, and those of HTTP/1.1 over TLS, to the "custom session" of its application; HTTP/2 over
+//! TLS it serves itself, stream by stream, and such a connection is counted before its handshake, in [`Gatekeeper`].
 //!
-//! Not here: requests. Invariants: a connection has a seat from before its first byte (over TLS: before its handshake) until it is
-//! closed and nobody works on a request of it; without a seat nothing of it reaches a hook.
+//! Not here: requests (`service`) and the bytes of a connection (`downstream`). Invariants: a connection has a seat from before its first
+//! byte (over TLS: before its handshake) until it is closed and nobody works on a request of it; without a seat nothing of it is read but
+//! what tells how to refuse it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pingora_core::apps::{HttpServerApp, ServerApp};
+use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
 use pingora_core::listeners::PreTlsProcess;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::H2Options;
@@ -22,16 +21,15 @@ use pingora_core::protocols::{GetProxyDigest, Stream};
 use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::ResponseHeader;
-use pingora_proxy::{HttpProxy, ProcessCustomSession};
-use tokio::time::{Instant, timeout, timeout_at};
 
 use super::body;
+use super::downstream::Downstream;
+use super::downstream::http1::{HeadTime, Http1, NoRequest};
 use super::gateway::Gateway;
-use super::head::{Head, Watched};
-use super::line::{Line, Spoken};
+use super::line::Line;
+use super::refuse::Refused;
 use super::respond;
-use super::service::{DataPlane, family, made_id};
-use super::upstream::AttemptConnector;
+use super::service::{DataPlane, family, made_id, piece};
 use crate::core::limits::{
     H2_HEAD_BYTES_MAX, H2_RECEIVE_WINDOW, H2_REFUSALS_MAX, H2_RESETS_PENDING_MAX,
     H2_RESETS_REMEMBERED_MAX, H2_SEND_BUFFER_MAX, H2_SMALL_FRAMES_MAX, H2_STREAMS_MAX,
@@ -40,37 +38,178 @@ use crate::policy::overload::{Overload, SlowPhase};
 use crate::policy::seats::Seat;
 use crate::providers::envelope::GatewayError;
 
-/// What a client with prior knowledge of HTTP/2 begins with (RFC 9113, 3.4).
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Connections that are told at once that there are too many. What comes beyond is closed without a word: telling must stay cheap.
 const TURNED_AWAY_MAX: u64 = 64;
 /// Time for the head of a request that is to be told so, since only the head says in which format.
 const TURN_AWAY_TIME: Duration = Duration::from_millis(500);
 
-type Proxy = HttpProxy<DataPlane, AttemptConnector>;
-
-tokio::task_local! {
-    /// The head that is waited for. An HTTP/1.1 request is served by the task that reads it.
-    static HEAD: Arc<Head>;
+/// The data plane as Pingora's application for connections.
+pub struct Front {
+    plane: DataPlane,
+    options: HttpServerOptions,
 }
 
-/// Serves each connection that Pingora hands over.
-pub fn serve_connections(
-    gateway: &Arc<Gateway>,
-) -> ProcessCustomSession<DataPlane, AttemptConnector> {
-    let gateway = Arc::clone(gateway);
-    Arc::new(move |proxy, stream, shutdown| {
-        let (gateway, shutdown) = (Arc::clone(&gateway), shutdown.clone());
-        Box::pin(async move {
-            let front = Front {
-                gateway,
-                proxy,
-                shutdown,
+#[async_trait]
+impl HttpServerApp for Front {
+    /// A stream of an HTTP/2 connection.
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        _shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        if let ServerSession::H2(stream) = session {
+            let mut client = Downstream::Http2(Box::new(stream));
+            self.plane.serve(&mut client).await;
+        }
+        None
+    }
+
+    fn h2_options(&self) -> Option<H2Options> {
+        Some(h2_options())
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.options)
+    }
+
+    async fn process_custom_session(
+        self: Arc<Self>,
+        stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let shutdown = shutdown.clone();
+        // A task of its own: the one that Pingora accepted it in carries the state of handshakes, which is larger than all of a request's.
+        tokio::spawn(async move { self.serve(stream, shutdown).await });
+        None
+    }
+}
+
+impl Front {
+    /// The application. An idle HTTP/2 connection is closed after so long.
+    pub fn new(plane: DataPlane, h2_idle: Duration) -> Front {
+        let mut options = HttpServerOptions::default();
+        options.force_custom = true;
+        options.h2_idle_timeout = Some(h2_idle);
+        Front { plane, options }
+    }
+
+    async fn serve(self: Arc<Self>, stream: Stream, shutdown: ShutdownWatch) {
+        if stream.get_ssl_digest().is_some() {
+            // It was counted before its handshake.
+            return self.serve_http1(Http1::new(stream, false), &shutdown).await;
+        }
+        match self.gateway().connection() {
+            Some(seat) => {
+                self.serve_http1(Http1::new(stream, true), &shutdown).await;
+                drop(seat);
+            }
+            None => self.turn_away(stream).await,
+        }
+    }
+
+    /// One request after the other, or HTTP/2 if that is what is spoken.
+    async fn serve_http1(self: &Arc<Self>, connection: Http1, shutdown: &ShutdownWatch) {
+        let mut client = Downstream::Http1(connection);
+        let mut idle = None;
+        loop {
+            let Downstream::Http1(connection) = &mut client else {
+                return;
             };
-            front.serve(stream).await;
-            None
-        })
-    })
+            let time = HeadTime {
+                idle,
+                whole: self.settings().0,
+            };
+            let came = tokio::select! {
+                biased;
+                came = connection.next_request(time) => came,
+                () = stopped(shutdown), if idle.is_some() => return connection.shutdown().await,
+            };
+            match came {
+                Ok(()) => {}
+                Err(NoRequest::Closed) => return connection.shutdown().await,
+                Err(NoRequest::TooSlow) => {
+                    let observer = &self.gateway().around.observer;
+                    return observer.slow_client(SlowPhase::Head);
+                }
+                Err(NoRequest::Http2) => return self.serve_http2(client, shutdown).await,
+                Err(NoRequest::Refused(why)) => {
+                    let refused = Refused::head(why);
+                    return self.plane.refuse_head(&mut client, refused).await;
+                }
+            }
+            if *shutdown.borrow() {
+                connection.close_after();
+            }
+            self.plane.serve(&mut client).await;
+            let Downstream::Http1(connection) = &mut client else {
+                return;
+            };
+            if !connection.finish() {
+                return connection.shutdown().await;
+            }
+            idle = Some(self.settings().1);
+        }
+    }
+
+    async fn serve_http2(self: &Arc<Self>, client: Downstream, shutdown: &ShutdownWatch) {
+        let Downstream::Http1(connection) = client else {
+            return;
+        };
+        let config = self.gateway().config.load_full();
+        let (stream, early) = connection.into_parts();
+        let pause_max = config.snapshot.server.client_write_timeout;
+        let line = Line::new(stream, early, pause_max);
+        let _ = Box::pin(self.process_new(Box::new(line), shutdown)).await;
+    }
+
+    fn gateway(&self) -> &Arc<Gateway> {
+        &self.plane.gateway
+    }
+
+    /// Time for a head, and how long a connection may be idle before it.
+    fn settings(&self) -> (Duration, Duration) {
+        let config = self.gateway().config.load();
+        let server = &config.snapshot.server;
+        (server.client_header_timeout, server.keepalive_timeout)
+    }
+
+    /// Tells a client that there are too many connections, in its own format where it says soon which, and closes.
+    async fn turn_away(&self, stream: Stream) {
+        let gateway = self.gateway();
+        gateway.around.observer.overloaded(Overload::Connections);
+        let Some(_seat) = gateway.turned_away.take(TURNED_AWAY_MAX) else {
+            return;
+        };
+        let mut connection = Http1::new(stream, false);
+        let time = HeadTime {
+            idle: None,
+            whole: TURN_AWAY_TIME,
+        };
+        if connection.next_request(time).await.is_err() {
+            return;
+        }
+        connection.close_after();
+        let error = GatewayError::plain(gateway.overloaded());
+        let id = made_id(gateway.around.clock.wall());
+        let answer = respond::gateway_error(family(connection.head()), &error, &id);
+        let Ok(answer) = answer else { return };
+        let mut client = Downstream::Http1(connection);
+        let piece = piece(&client, answer);
+        let told = client.write(piece, TURN_AWAY_TIME).await;
+        if let Downstream::Http1(connection) = &mut client
+            && told.is_ok()
+        {
+            body::linger(connection).await;
+        }
+    }
+}
+
+/// Resolves when the server stops: a connection on which nothing was asked is not waited for.
+async fn stopped(shutdown: &ShutdownWatch) {
+    let mut shutdown = shutdown.clone();
+    if shutdown.wait_for(|stopped| *stopped).await.is_err() {
+        std::future::pending().await
+    }
 }
 
 /// The bounds of a client's HTTP/2 connection. What else the h2 crate bounds by itself: frames that continue a head, and empty frames.
@@ -87,165 +226,6 @@ pub fn h2_options() -> H2Options {
         .max_concurrent_reset_streams(H2_RESETS_REMEMBERED_MAX)
         .max_local_error_reset_streams(Some(H2_REFUSALS_MAX));
     options
-}
-
-/// The head that was waited for has come: from now on other times count.
-pub(super) fn head_arrived() {
-    // Requests over HTTP/2 are read elsewhere, and nobody waits for them here.
-    let _ = HEAD.try_with(|head| head.end());
-}
-
-struct Front {
-    gateway: Arc<Gateway>,
-    proxy: Arc<Proxy>,
-    shutdown: ShutdownWatch,
-}
-
-impl Front {
-    async fn serve(&self, stream: Stream) {
-        if stream.get_ssl_digest().is_some() {
-            // It was counted before its handshake.
-            return self
-                .serve_http1(stream, self.head_due(Duration::ZERO))
-                .await;
-        }
-        match self.gateway.connection() {
-            Some(seat) => {
-                self.serve_cleartext(stream).await;
-                drop(seat);
-            }
-            None => self.turn_away(stream).await,
-        }
-    }
-
-    async fn serve_cleartext(&self, mut stream: Stream) {
-        let due = self.head_due(Duration::ZERO);
-        match timeout_at(due, speaks_http2(&mut stream)).await {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => return self.serve_http1(stream, due).await,
-            Ok(Err(_)) => return,
-            Err(_) => return self.too_slow(),
-        }
-        let line = self.line(stream, Spoken::Http2);
-        let _ = self.proxy.process_new(Box::new(line), &self.shutdown).await;
-    }
-
-    /// One request after the other. What Pingora does for a connection of its own, with a time for each head.
-    async fn serve_http1(&self, stream: Stream, due: Instant) {
-        let line = self.line(stream, Spoken::AsNegotiated);
-        let head = Arc::new(Head::new());
-        let line = Watched::new(Box::new(line), Arc::clone(&head));
-        let mut session = ServerSession::new_http1(Box::new(line));
-        let keepalive = self.settings().0.as_secs().max(1);
-        let is_stopping = *self.shutdown.borrow();
-        session.set_keepalive((!is_stopping).then_some(keepalive));
-        let mut due = due;
-        loop {
-            let serving = self.proxy.process_new_http(session, &self.shutdown);
-            let served = tokio::select! {
-                biased;
-                served = with_head_by(due, &head, serving) => served,
-                // Dropping what serves it closes the connection.
-                () = head.refused() => return,
-            };
-            let Ok(reusable) = served else {
-                return self.too_slow();
-            };
-            let Some((stream, settings)) = reusable.map(|reusable| reusable.consume()) else {
-                return;
-            };
-            session = ServerSession::new_http1(stream);
-            if let Some(settings) = settings {
-                settings.apply_to_session(&mut session);
-            }
-            due = self.head_due(self.settings().1);
-        }
-    }
-
-    /// Time for a head, and how long a connection may be idle before it.
-    fn settings(&self) -> (Duration, Duration) {
-        let config = self.gateway.config.load();
-        let server = &config.snapshot.server;
-        (server.client_header_timeout, server.keepalive_timeout)
-    }
-
-    fn line(&self, stream: Stream, spoken: Spoken) -> Line {
-        let config = self.gateway.config.load();
-        Line::new(stream, spoken, config.snapshot.server.client_write_timeout)
-    }
-
-    fn head_due(&self, idle: Duration) -> Instant {
-        Instant::now() + self.settings().0 + idle
-    }
-
-    fn too_slow(&self) {
-        self.gateway.around.observer.slow_client(SlowPhase::Head);
-    }
-
-    /// Tells a client that there are too many connections, in its own format where it says soon which, and closes.
-    async fn turn_away(&self, stream: Stream) {
-        let gateway = &self.gateway;
-        gateway.around.observer.overloaded(Overload::Connections);
-        let Some(_seat) = gateway.turned_away.take(TURNED_AWAY_MAX) else {
-            return;
-        };
-        let line = self.line(stream, Spoken::AsNegotiated);
-        let mut session = ServerSession::new_http1(Box::new(line));
-        if !matches!(
-            timeout(TURN_AWAY_TIME, session.read_request()).await,
-            Ok(Ok(true))
-        ) {
-            return;
-        }
-        let error = GatewayError::plain(gateway.overloaded());
-        let id = made_id(gateway.around.clock.wall());
-        let answer = respond::gateway_error(family(&session), &error, &id);
-        let Ok(answer) = answer else { return };
-        session.set_keepalive(None);
-        let told = async {
-            session
-                .write_response_header(Box::new(answer.header))
-                .await?;
-            session.write_response_body(answer.body, true).await
-        };
-        if matches!(timeout(TURN_AWAY_TIME, told).await, Ok(Ok(()))) {
-            body::linger(&mut session).await;
-        }
-    }
-}
-
-/// The head did not come in time.
-struct TooSlow;
-
-/// Whether a connection begins with HTTP/2's preface. Looks no further than tells it: the shortest requests have less than 24 bytes.
-async fn speaks_http2(stream: &mut Stream) -> io::Result<bool> {
-    let mut seen = [0; PREFACE.len()];
-    for length in 1..=PREFACE.len() {
-        let (Some(seen), Some(wanted)) = (seen.get_mut(..length), PREFACE.get(..length)) else {
-            break;
-        };
-        if !stream.try_peek(seen).await? || seen != wanted {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Serves a request whose head has to come until then.
-async fn with_head_by<T>(
-    due: Instant,
-    head: &Arc<Head>,
-    serving: impl Future<Output = T>,
-) -> Result<T, TooSlow> {
-    head.begin();
-    let serving = HEAD.scope(Arc::clone(head), serving);
-    tokio::pin!(serving);
-    // Asked first: who has a head in the last moment is served.
-    match timeout_at(due, &mut serving).await {
-        Ok(served) => Ok(served),
-        Err(_) if head.is_read() => Ok(serving.await),
-        Err(_) => Err(TooSlow),
-    }
 }
 
 /// Stands before the handshakes of TLS listeners: what they cost is what a crowd of connections costs most.

@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::header::{HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::{HeaderMap, Version};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use http::request::Parts;
 use parking_lot::Mutex;
-use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
-use pingora_http::RequestHeader;
 use rand::Rng;
 
 use super::body::{self, BodyBounds, BodyError, HeldBody};
 use super::credentials::Credential;
 use super::ctx::{Operation, RequestCtx, Requester};
+use super::downstream::Downstream;
 use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
 use super::prepared::{NoToken, Prepared};
-use super::refuse::Refused;
+use super::refuse::{Refused, nobody};
 use super::upgrade;
 use super::upstream::AttemptSpec;
-use crate::core::api::{Api, ApiSet};
+use crate::core::api::ApiSet;
 use crate::core::time::MonoTime;
 use crate::executor::effect::{Begin, Next};
 use crate::executor::event::Event;
@@ -30,7 +30,7 @@ use crate::policy::aws::AwsIdentity;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::clients::ClientFull;
 use crate::policy::identity::Identity;
-use crate::policy::ordering::{self, Client, Exclusion, Facts};
+use crate::policy::ordering::{self, Client, Facts};
 use crate::policy::overload::{Occupancy, Overload, SlowPhase};
 use crate::policy::provider::Provider;
 use crate::policy::route::Route;
@@ -80,7 +80,7 @@ impl Gateway {
     /// Reads the request, finds its route and begins the operation. The first step is then waiting in the operation's cell.
     pub async fn admit(
         &self,
-        session: &mut ServerSession,
+        client: &mut Downstream,
         asked: &Asked<'_>,
         who: &Requester,
         ctx: &mut RequestCtx,
@@ -92,8 +92,8 @@ impl Gateway {
             return Err(Refused::full(self.overloaded(), Overload::InFlight));
         };
         ctx.seats.push(seat);
-        let client = check_client(&config, session.req_header())?;
-        let seat = client
+        let shown = check_client(&config, client.head())?;
+        let seat = shown
             .as_ref()
             .map(|client| config.snapshot.clients.seat(client));
         match seat.transpose() {
@@ -105,10 +105,10 @@ impl Gateway {
         }
         if asked.api.is_socket() {
             let read = Read {
-                client,
-                ..upgrade::read(self, session, asked)?
+                client: shown,
+                ..upgrade::read(self, client, asked)?
             };
-            return self.begin(config, read, session.req_header(), who, ctx);
+            return self.begin(config, read, client.head(), who, ctx);
         }
         // A path of Gemini or Bedrock names the model: an unknown one is refused before the body is read.
         if let Some(model) = &asked.path_model {
@@ -117,9 +117,9 @@ impl Gateway {
                 ..refused
             })?;
         }
-        let held = self.read_body(session, &config).await?;
+        let held = self.read_body(client, &config).await?;
         let upload = self.around.clock.mono().since(who.started.mono);
-        let content_type = value(&session.req_header().headers, "content-type");
+        let content_type = value(&client.head().headers, "content-type");
         let scan = scan::read(asked.api, content_type, &held.bytes)
             .map_err(|e| Refused::with(GatewayError::from(e)))?;
         let model = match (&asked.path_model, &scan.model) {
@@ -133,9 +133,9 @@ impl Gateway {
             model,
             held,
             upload,
-            client,
+            client: shown,
         };
-        self.begin(config, read, session.req_header(), who, ctx)
+        self.begin(config, read, client.head(), who, ctx)
     }
 
     /// A seat for one more client connection.
@@ -154,19 +154,11 @@ impl Gateway {
 
     async fn read_body(
         &self,
-        session: &mut ServerSession,
+        client: &mut Downstream,
         config: &Prepared,
     ) -> Result<HeldBody, Refused> {
-        let length = match session.get_header(http::header::CONTENT_LENGTH) {
-            Some(value) => {
-                let length = value
-                    .to_str()
-                    .ok()
-                    .and_then(|text| text.trim().parse().ok());
-                Some(length.ok_or_else(|| Refused::unread(GatewayCode::InvalidRequest))?)
-            }
-            None => None,
-        };
+        let length = client.length().transpose();
+        let length = length.map_err(|_| Refused::unread(GatewayCode::InvalidRequest))?;
         let server = &config.snapshot.server;
         let bounds = BodyBounds {
             size_max: server.request_body_max,
@@ -176,16 +168,11 @@ impl Gateway {
         };
         // Refused by its length, or for want of room: the client that waits for "100 Continue" need not send the body.
         let reservation = body::reserve(length, &bounds).map_err(|error| self.unread(error))?;
-        let expects = session.get_header(http::header::EXPECT).is_some();
-        if expects && !session.is_body_empty() {
-            let keepalive = session.get_keepalive();
-            let told = session.write_continue_response().await;
+        if client.expects() && !client.is_body_read() {
+            let told = client.want_body(server.client_write_timeout).await;
             told.map_err(Refused::gone)?;
-            // Pingora 0.9.1 takes it for an answer before the end of the body, after which it closes
-            // (`continue_is_said_when_the_body_is_wanted`).
-            session.set_keepalive(keepalive);
         }
-        let read = body::read(session, length, reservation, &bounds).await;
+        let read = body::read(client, length, reservation, &bounds).await;
         read.map_err(|error| self.unread(error))
     }
 
@@ -210,7 +197,7 @@ impl Gateway {
         &self,
         config: Arc<Prepared>,
         read: Read<'_>,
-        header: &RequestHeader,
+        header: &Parts,
         who: &Requester,
         ctx: &mut RequestCtx,
     ) -> Result<Next, Refused> {
@@ -412,10 +399,7 @@ impl Gateway {
 }
 
 /// Who asks, where clients have keys; whoever has none is refused where one is required, before anything is read.
-pub(super) fn check_client(
-    config: &Prepared,
-    header: &RequestHeader,
-) -> Result<Option<Client>, Refused> {
+pub(super) fn check_client(config: &Prepared, header: &Parts) -> Result<Option<Client>, Refused> {
     let clients = &config.snapshot.clients;
     if !clients.required && !clients.has_keys() {
         return Ok(None);
@@ -429,37 +413,9 @@ pub(super) fn check_client(
     }
 }
 
-fn identify(config: &Prepared, header: &RequestHeader) -> Client {
+fn identify(config: &Prepared, header: &Parts) -> Client {
     let shown = credentials(|name| value(&header.headers, name), header.uri.query());
     config.snapshot.clients.identify(shown)
-}
-
-/// The refusal of a request that nobody can serve.
-fn nobody(route: &Route, api: Api, excluded: &[(usize, Exclusion)]) -> Refused {
-    let restricted = excluded
-        .iter()
-        .any(|(_, why)| *why == Exclusion::Restricted);
-    let error = if restricted {
-        GatewayError::plain(GatewayCode::RoutingRestricted)
-    } else if api.is_socket() {
-        let sentence = format!("no target of route {} speaks {api}", route.name);
-        GatewayError::new(GatewayCode::UpgradeRequired, &sentence)
-    } else {
-        let keys = |why: &Exclusion| matches!(why, Exclusion::NoUsableKey(_));
-        let sentence = match excluded.iter().any(|(_, why)| keys(why)) {
-            true => format!("no key may be used for this model on route {}", route.name),
-            false
-                if excluded
-                    .iter()
-                    .any(|(_, why)| *why == Exclusion::StreamFormat) =>
-            {
-                format!("no target of route {} speaks {api} in streams", route.name)
-            }
-            false => format!("no target of route {} speaks {api}", route.name),
-        };
-        GatewayError::new(GatewayCode::NoCandidate, &sentence)
-    };
-    Refused::on_route(error, Arc::clone(&route.name))
 }
 
 /// The route's deadline, shortened by the client's own timeout (R-B4).
@@ -468,38 +424,6 @@ fn deadline(route: &Route, headers: &HeaderMap, started: Stamp) -> MonoTime {
     started
         .mono
         .after(client.map_or(route.deadline, |client| client.min(route.deadline)))
-}
-
-/// Whether two readers may take the request for two different ones: a length beside a transfer encoding, of which Pingora 0.9.1 removes the
-/// length, or an encoding other than `chunked` once, which it takes for that if it comes last
-/// (`ambiguous_framing_never_reaches_a_target`, `an_encoding_is_chunked_or_nothing`). Or no host (RFC 9112, 3.2).
-pub(super) fn is_doubtful(session: &ServerSession) -> bool {
-    let Some(http1) = session.as_http1() else {
-        return false;
-    };
-    let header = http1.req_header();
-    let names_host = header.headers.contains_key(HOST) || header.uri.authority().is_some();
-    if header.version == Version::HTTP_11 && !names_host {
-        return true;
-    }
-    let mut encodings = header.headers.get_all(TRANSFER_ENCODING).iter();
-    let Some(encoding) = encodings.next() else {
-        return false;
-    };
-    let names_length = |line: &[u8]| {
-        let name = line.split(|byte| *byte == b':').next();
-        name.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"content-length"))
-    };
-    let is_chunked = encoding
-        .as_bytes()
-        .trim_ascii()
-        .eq_ignore_ascii_case(b"chunked");
-    !is_chunked
-        || encodings.next().is_some()
-        || http1
-            .get_headers_raw_bytes()
-            .split(|byte| *byte == b'\n')
-            .any(names_length)
 }
 
 fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {

@@ -1,8 +1,8 @@
-//! A client's connection whose writes end by themselves.
+//! A client's HTTP/2 connection in cleartext, from its first byte on.
 //!
-//! Pingora 0.9.1 has a time for the pieces of a body alone: the head of an answer, its last chunk and a flush wait for ever for a client
-//! that stays and reads nothing (`a_head_that_cannot_be_written_ends_its_connection`). Invariant: beside that, bytes and their order pass as
-//! they are.
+//! Its beginning was read to see what it speaks, and is given again. And its writes end by themselves: HTTP/2 writes for all streams of a
+//! connection at once, and would wait for ever for a client that stays and reads nothing. Invariant: beside that, bytes and their order
+//! pass as they are.
 
 use std::fmt;
 use std::io;
@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::tls::{SslDigest, TlsRef};
 use pingora_core::protocols::{
@@ -21,29 +22,21 @@ use pingora_core::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The protocol that was found on a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
-    /// What the handshake says, or HTTP/1.1.
-    AsNegotiated,
-    /// HTTP/2 with prior knowledge.
-    Http2,
-}
-
 /// The connection.
 pub struct Line {
     stream: Stream,
-    spoken: Spoken,
+    /// What was read of it before.
+    early: Bytes,
     pause_max: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Line {
-    /// A connection whose writes may each wait for so long. It keeps this time until it is closed.
-    pub fn new(stream: Stream, spoken: Spoken, pause_max: Duration) -> Line {
+    /// A connection of which so much was read, and whose writes may each wait for so long. It keeps this time until it is closed.
+    pub fn new(stream: Stream, early: Bytes, pause_max: Duration) -> Line {
         Line {
             stream,
-            spoken,
+            early,
             pause_max,
             stalled: None,
         }
@@ -72,9 +65,7 @@ impl Line {
 
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line")
-            .field("spoken", &self.spoken)
-            .finish_non_exhaustive()
+        f.debug_struct("Line").finish_non_exhaustive()
     }
 }
 
@@ -84,6 +75,11 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.early.is_empty() {
+            let length = buf.remaining().min(self.early.len());
+            buf.put_slice(&self.early.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
@@ -145,10 +141,7 @@ impl Ssl for Line {
     }
 
     fn selected_alpn_proto(&self) -> Option<ALPN> {
-        match self.spoken {
-            Spoken::AsNegotiated => self.stream.selected_alpn_proto(),
-            Spoken::Http2 => Some(ALPN::H2),
-        }
+        Some(ALPN::H2)
     }
 }
 

@@ -1,32 +1,27 @@
-//! Pingora's hooks. Each translates and does nothing else; the order in which they run is in the module doc of [`super`].
+//! A request from its head to its end: recognised, admitted or refused, answered, reported.
 //!
-//! Traps of Pingora 0.9.1 that shape them: a retry flag that nobody decides panics, so both error hooks always set it; `max_retries` counts
-//! attempts, and 0 would answer nothing at all; after an error past `upstream_peer` the client's HTTP/1.1 connection cannot be kept.
+//! Not here: how heads come (`front`), what makes a request an operation (`gateway`), its attempts (`relay`). Invariant: every request whose
+//! head was read is told to the observer once, however it ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use pingora_core::modules::http::HttpModules;
-use pingora_core::protocols::http::ServerSession;
-use pingora_core::upstreams::peer::HttpPeer;
-use pingora_core::{Error, ErrorType, Result};
-use pingora_http::{RequestHeader, ResponseHeader};
-use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use http::Method;
+use http::request::Parts;
+use pingora_core::Result;
+use pingora_http::ResponseHeader;
 use rand::Rng;
 
 use super::body;
 use super::ctx::{RequestCtx, Requester, Told};
-use super::front;
-use super::gateway::{Gateway, check_client, is_doubtful};
+use super::downstream::{Downstream, Piece};
+use super::gateway::{Gateway, check_client};
 use super::operation::{CLIENT_CLOSED_REQUEST, OperationCell};
 use super::refuse::Refused;
-use super::relay::{self, has_left};
+use super::relay::has_left;
 use super::respond::{self, Answer};
-use super::upgrade;
-use super::upstream::{AGAIN, AttemptConnector};
-use crate::core::api::{Api, Family};
+use super::upstream::AttemptConnector;
+use crate::core::api::Family;
 use crate::core::time::WallTime;
 use crate::executor::effect::{FinalAnswer, Next};
 use crate::executor::event::{Event, StreamEnd};
@@ -36,49 +31,81 @@ use crate::providers::envelope::GatewayCode;
 use crate::providers::inbound::{Inbound, family_of, recognise};
 use crate::providers::models_list::models_list;
 
-/// The proxy application. Cheap to clone; one serves each listener.
+/// The data plane. Cheap to clone; one serves each listener.
 #[derive(Clone)]
 pub struct DataPlane {
     pub(super) gateway: Arc<Gateway>,
     pub(super) connector: AttemptConnector,
-    signpost: Arc<HttpPeer>,
 }
 
 impl DataPlane {
-    /// The application over the shared state, and the connections of its attempts.
+    /// The data plane over the shared state, and the connections of its attempts.
     pub fn new(gateway: Arc<Gateway>, connector: AttemptConnector) -> DataPlane {
-        DataPlane {
-            gateway,
-            connector,
-            signpost: Arc::new(AttemptConnector::signpost()),
-        }
+        DataPlane { gateway, connector }
     }
 
-    async fn serve(
+    /// Serves a request whose head was read.
+    pub(super) async fn serve(&self, client: &mut Downstream) {
+        let mut ctx = RequestCtx::open(&self.gateway.around);
+        let mut who = self.requester(client);
+        let served = self.answer(client, &mut ctx, &mut who).await;
+        let Some(cell) = ctx.cell() else { return };
+        if !cell.has_ended() {
+            let _ = cell.feed(match served {
+                _ if cell.end_seen() => Event::StreamEnded(StreamEnd::Complete),
+                Ok(()) if cell.has_committed() => Event::StreamEnded(StreamEnd::Complete),
+                Err(error) if has_left(&error) => Event::ClientGone,
+                _ => Event::Dropped,
+            });
+        }
+        cell.report_end();
+    }
+
+    /// Tells a client that its head cannot be taken.
+    pub(super) async fn refuse_head(&self, client: &mut Downstream, refused: Refused) {
+        let mut ctx = RequestCtx::open(&self.gateway.around);
+        let who = self.requester(client);
+        let _ = self.refuse(client, &mut ctx, &who, refused).await;
+    }
+
+    async fn answer(
         &self,
-        session: &mut Session,
-        inbound: Inbound<'_>,
+        client: &mut Downstream,
         ctx: &mut RequestCtx,
         who: &mut Requester,
-    ) -> Result<Next, Refused> {
-        match inbound {
+    ) -> Result<()> {
+        let head = client.head();
+        let path = head.uri.path().to_owned();
+        let refused = match recognise(head.method.as_str(), &path) {
             Inbound::Operation(asked) => {
                 who.api = Some(asked.api);
-                self.gateway
-                    .admit(session.as_downstream_mut(), &asked, who, ctx)
-                    .await
+                match self.gateway.admit(client, &asked, who, ctx).await {
+                    Err(refused) => refused,
+                    Ok(Next::Answer(answer)) => match ctx.cell() {
+                        Some(cell) => return write_final(client, cell, &answer).await,
+                        None => return Ok(()),
+                    },
+                    Ok(_) => match &mut ctx.operation {
+                        Some(operation) => return self.relay(client, operation).await,
+                        None => return Ok(()),
+                    },
+                }
             }
-            Inbound::ListModels | Inbound::MethodNotAllowed { .. } => {
-                Err(Refused::unread(GatewayCode::MethodNotAllowed))
+            Inbound::ListModels => {
+                let config = self.gateway.config.load_full();
+                match check_client(&config, head) {
+                    Ok(_) => return self.list_models(client, who).await,
+                    Err(refused) => refused,
+                }
             }
-            Inbound::NotFound => Err(Refused::unread(GatewayCode::PathNotFound)),
-        }
+            Inbound::MethodNotAllowed { .. } => Refused::unread(GatewayCode::MethodNotAllowed),
+            Inbound::NotFound => Refused::unread(GatewayCode::PathNotFound),
+        };
+        self.refuse(client, ctx, who, refused).await
     }
 
-    fn requester(&self, session: &Session) -> Requester {
-        let sent = session
-            .get_header("x-request-id")
-            .map(|value| value.as_bytes());
+    fn requester(&self, client: &Downstream) -> Requester {
+        let sent = client.header("x-request-id").map(|value| value.as_bytes());
         let started = self.gateway.around.clock.stamp();
         let id = match sent.and_then(sane_request_id) {
             Some(id) => Arc::from(id),
@@ -93,11 +120,11 @@ impl DataPlane {
 
     async fn refuse(
         &self,
-        session: &mut Session,
+        client: &mut Downstream,
         ctx: &mut RequestCtx,
         who: &Requester,
         refused: Refused,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let now = self.gateway.around.clock.stamp();
         let Some(error) = refused.error else {
             let told = Told {
@@ -107,25 +134,27 @@ impl DataPlane {
                 overload: None,
             };
             ctx.refused(who, told, now);
-            session.set_keepalive(None);
+            client.close_after();
             return match refused.broke {
                 Some(error) => Err(error.into_down()),
-                None => Ok(true),
+                None => Ok(()),
             };
         };
         let told = Told {
             route: refused.route,
-            status: error.status(),
+            status: refused.status.unwrap_or_else(|| error.status()),
             code: error.code().label(),
             overload: refused.overload,
         };
+        let status = told.status;
         ctx.refused(who, told, now);
         let family = who
             .api
-            .map_or_else(|| family(session.as_downstream()), |api| api.family());
+            .map_or_else(|| family(client.head()), |api| api.family());
         let mut answer = respond::gateway_error(family, &error, &who.id)?;
+        answer.header.set_status(status)?;
         if error.code() == GatewayCode::MethodNotAllowed {
-            let allow = match recognise("", session.req_header().uri.path()) {
+            let allow = match recognise("", client.head().uri.path()) {
                 Inbound::MethodNotAllowed { allow } => allow,
                 _ => "POST",
             };
@@ -135,25 +164,32 @@ impl DataPlane {
             error.code(),
             GatewayCode::MethodNotAllowed | GatewayCode::PathNotFound | GatewayCode::ModelNotFound
         ) {
-            body::skip(session.as_downstream_mut()).await;
+            body::skip(client).await;
         }
         // Whoever finds no room comes again, and a new connection costs both sides more than a small body. A drain wants it closed.
         let passes = refused.overload.is_some()
             && error.code() != GatewayCode::ShuttingDown
-            && body::pass_over(session.as_downstream_mut());
-        let is_cut = refused.unread && !passes && !session.as_downstream_mut().is_body_done();
+            && body::is_small(client);
+        let is_cut = refused.unread && !passes && !client.is_body_read() || refused.is_last;
         if is_cut {
-            session.set_keepalive(None);
+            client.close_after();
         }
-        write(session, answer).await?;
+        self.write(client, answer).await?;
+        if passes {
+            // After its answer: who is told at once need not have sent all first.
+            body::skip(client).await;
+        }
         // On HTTP/2 the end of the stream says it all; and who has sent nothing for so long will not send now.
-        if is_cut && !session.is_http2() && error.code() != GatewayCode::RequestTimeout {
-            body::linger(session.as_downstream_mut()).await;
+        if let Downstream::Http1(client) = client
+            && is_cut
+            && error.code() != GatewayCode::RequestTimeout
+        {
+            body::linger(client).await;
         }
-        Ok(true)
+        Ok(())
     }
 
-    async fn list_models(&self, session: &mut Session, who: &Requester) -> Result<bool> {
+    async fn list_models(&self, client: &mut Downstream, who: &Requester) -> Result<()> {
         let config = self.gateway.config.load_full();
         let routes = config.snapshot.routes.iter();
         let names: Vec<&str> = routes
@@ -163,50 +199,61 @@ impl DataPlane {
                 ModelPattern::Prefix(_) => None,
             })
             .collect();
-        let body = Bytes::from(models_list(family(session.as_downstream()), &names, 0));
+        let body = Bytes::from(models_list(family(client.head()), &names, 0));
         let mut header = ResponseHeader::build(200, Some(4))?;
         header.insert_header("content-type", "application/json")?;
         header.insert_header("content-length", body.len())?;
         header.insert_header("x-request-id", &*who.id)?;
-        write(session, Answer { header, body }).await?;
-        Ok(true)
+        body::skip(client).await;
+        self.write(client, Answer { header, body }).await
+    }
+
+    /// Writes an answer of the gateway that is no operation's.
+    async fn write(&self, client: &mut Downstream, answer: Answer) -> Result<()> {
+        let time = self
+            .gateway
+            .config
+            .load()
+            .snapshot
+            .server
+            .client_write_timeout;
+        client.write(piece(client, answer), time).await
     }
 }
 
 /// The format of a request whose path names none, by its path and headers.
-pub(super) fn family(session: &ServerSession) -> Family {
-    let has = |name: &str| session.get_header(name).is_some();
-    let path = session.req_header().uri.path();
+pub(super) fn family(head: &Parts) -> Family {
+    let has = |name: &str| head.headers.contains_key(name);
     family_of(
-        path,
+        head.uri.path(),
         has("anthropic-version").into(),
         has("x-goog-api-key").into(),
     )
 }
 
-/// Writes an answer outside a session.
-async fn write(session: &mut Session, answer: Answer) -> Result<()> {
+/// A whole answer.
+pub(super) fn piece(client: &Downstream, answer: Answer) -> Piece {
     // An answer to HEAD tells of a body and has none.
-    let ends = answer.body.is_empty() || session.req_header().method == http::Method::HEAD;
-    session
-        .write_response_header(Box::new(answer.header), ends)
-        .await?;
-    if !ends {
-        session.write_response_body(Some(answer.body), true).await?;
+    let has_body = !answer.body.is_empty() && client.head().method != Method::HEAD;
+    Piece {
+        header: Some(Box::new(answer.header)),
+        parts: has_body.then_some(answer.body).into_iter().collect(),
+        trailers: None,
+        ends: true,
     }
-    Ok(())
 }
 
-/// Writes the final answer of an operation outside a session, and settles it.
+/// Writes the final answer of an operation that no attempt delivers, and settles it.
 pub(super) async fn write_final(
-    session: &mut Session,
+    client: &mut Downstream,
     cell: &OperationCell,
     answer: &FinalAnswer,
-) -> Result<u16> {
+) -> Result<()> {
     let answer = respond::final_answer(cell, answer)?;
     let (status, length) = (answer.header.status.as_u16(), answer.body.len());
     cell.committed(status);
-    let written = write(session, answer).await;
+    let time = cell.facts.snapshot.server.client_write_timeout;
+    let written = client.write(piece(client, answer), time).await;
     cell.wrote(length, written.is_ok());
     let end = if written.is_ok() {
         StreamEnd::Complete
@@ -214,7 +261,7 @@ pub(super) async fn write_final(
         StreamEnd::ClientGone
     };
     let _ = cell.feed(Event::StreamEnded(end));
-    written.map(|()| status)
+    written
 }
 
 /// A request id: 48 bits of Unix time in milliseconds, then chance. Ids that begin with the time are written at the end of a store's index.
@@ -222,207 +269,4 @@ pub(super) fn made_id(now: WallTime) -> String {
     let millis = u128::try_from(now.unix_micros() / 1_000).unwrap_or_default();
     let chance = rand::rng().random::<u128>() >> 48;
     format!("{:032x}", (millis << 80) | chance)
-}
-
-#[async_trait]
-impl ProxyHttp for DataPlane {
-    type CTX = RequestCtx;
-
-    fn new_ctx(&self) -> RequestCtx {
-        front::head_arrived();
-        RequestCtx::new(&self.gateway.around)
-    }
-
-    /// None: Pingora's own would be asked for each request and never do anything.
-    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
-
-    async fn request_filter(&self, session: &mut Session, ctx: &mut RequestCtx) -> Result<bool> {
-        ctx.open();
-        let mut who = self.requester(session);
-        let keepalive = {
-            let config = self.gateway.config.load();
-            let server = &config.snapshot.server;
-            // Without it a client that never reads would keep its operation for ever.
-            session.set_write_timeout(Some(server.client_write_timeout));
-            server.keepalive_timeout
-        };
-        // Pingora has judged whether the connection can be kept: by version, framing and its own shutdown. Only the time is ours.
-        if session.as_downstream_mut().get_keepalive().is_some() {
-            session.set_keepalive(Some(keepalive.as_secs().max(1)));
-        }
-        if is_doubtful(session.as_downstream()) {
-            let refused = Refused::unread(GatewayCode::InvalidRequest);
-            return self.refuse(session, ctx, &who, refused).await;
-        }
-        let path = session.req_header().uri.path().to_owned();
-        let inbound = recognise(session.req_header().method.as_str(), &path);
-        if inbound == Inbound::ListModels {
-            let config = self.gateway.config.load_full();
-            if let Err(refused) = check_client(&config, session.req_header()) {
-                return self.refuse(session, ctx, &who, refused).await;
-            }
-            return self.list_models(session, &who).await;
-        }
-        match self.serve(session, inbound, ctx, &mut who).await {
-            Err(refused) => self.refuse(session, ctx, &who, refused).await,
-            Ok(Next::Answer(answer)) => match ctx.cell() {
-                Some(cell) => write_final(session, cell, &answer).await.map(|_| true),
-                None => Ok(true),
-            },
-            // What may become a tunnel goes on in Pingora's loop, which pumps both directions.
-            Ok(_) if who.api.is_some_and(Api::is_socket) => Ok(false),
-            Ok(_) => self.relay(session, ctx).await.map(|()| true),
-        }
-    }
-
-    async fn upstream_peer(
-        &self,
-        session: &mut Session,
-        ctx: &mut RequestCtx,
-    ) -> Result<Box<HttpPeer>> {
-        match self.next_attempt(session, ctx).await {
-            Ok(()) => Ok(Box::new(HttpPeer::clone(&self.signpost))),
-            Err(answer) => {
-                ctx.answer = answer;
-                let mut error = Error::new_in(ErrorType::Custom("the operation ends here"));
-                error.set_retry(false);
-                Err(error)
-            }
-        }
-    }
-
-    async fn upstream_request_filter(
-        &self,
-        _session: &mut Session,
-        upstream: &mut RequestHeader,
-        ctx: &mut RequestCtx,
-    ) -> Result<()> {
-        if let Some(spec) = ctx.prepared.take() {
-            upstream.extensions_mut().insert(spec);
-        }
-        Ok(())
-    }
-
-    async fn upstream_response_filter(
-        &self,
-        session: &mut Session,
-        upstream: &mut ResponseHeader,
-        ctx: &mut RequestCtx,
-    ) -> Result<()> {
-        if let Some(operation) = &mut ctx.operation {
-            operation.cell.committed(upstream.status.as_u16());
-            operation.release_body();
-        }
-        if upstream.status == http::StatusCode::SWITCHING_PROTOCOLS {
-            upgrade::switched(session.as_downstream_mut());
-        }
-        Ok(())
-    }
-
-    fn response_body_filter(
-        &self,
-        _session: &mut Session,
-        body: &mut Option<Bytes>,
-        end: bool,
-        ctx: &mut RequestCtx,
-    ) -> Result<Option<Duration>> {
-        let Some(cell) = ctx.cell() else {
-            return Ok(None);
-        };
-        let bytes = body.as_ref().map_or(0, Bytes::len);
-        cell.wrote(bytes, end);
-        Ok(None)
-    }
-
-    fn fail_to_connect(
-        &self,
-        _session: &mut Session,
-        _peer: &HttpPeer,
-        _ctx: &mut RequestCtx,
-        mut error: Box<Error>,
-    ) -> Box<Error> {
-        // Never reached: sessions connect lazily. Were it reached, nothing has been decided.
-        error.set_retry(false);
-        error
-    }
-
-    fn error_while_proxy(
-        &self,
-        _peer: &HttpPeer,
-        _session: &mut Session,
-        mut error: Box<Error>,
-        ctx: &mut RequestCtx,
-        _reused: bool,
-    ) -> Box<Error> {
-        let again = error.etype() == &AGAIN;
-        error.set_retry(again);
-        if let Some(cell) = ctx.cell()
-            && !again
-        {
-            relay::broke(cell, &error);
-        }
-        error
-    }
-
-    async fn fail_to_proxy(
-        &self,
-        session: &mut Session,
-        error: &Error,
-        ctx: &mut RequestCtx,
-    ) -> FailToProxy {
-        let gone = FailToProxy {
-            error_code: 0,
-            can_reuse_downstream: false,
-        };
-        let Some(cell) = ctx.cell() else { return gone };
-        if session.response_written().is_some() || has_left(error) {
-            return gone;
-        }
-        let Some(answer) = &ctx.answer else {
-            return gone;
-        };
-        // Pingora closes the connection after this whatever is returned; the client has to be told.
-        session.set_keepalive(None);
-        match write_final(session, cell, answer).await {
-            Ok(status) => FailToProxy {
-                error_code: status,
-                can_reuse_downstream: false,
-            },
-            Err(_) => gone,
-        }
-    }
-
-    async fn logging(&self, _session: &mut Session, error: Option<&Error>, ctx: &mut RequestCtx) {
-        let Some(cell) = ctx.cell() else { return };
-        if !cell.has_ended() {
-            let _ = cell.feed(match error {
-                _ if cell.end_seen() => Event::StreamEnded(StreamEnd::Complete),
-                None if cell.has_committed() => Event::StreamEnded(StreamEnd::Complete),
-                Some(error) if has_left(error) => Event::ClientGone,
-                _ => Event::Dropped,
-            });
-        }
-        cell.report_end();
-    }
-
-    fn suppress_proxy_warn_log(
-        &self,
-        _session: &Session,
-        _ctx: &RequestCtx,
-        _error: &Error,
-        _context: ProxyWarnLogContext,
-    ) -> bool {
-        true
-    }
-
-    fn suppress_error_log(&self, _session: &Session, _ctx: &RequestCtx, _error: &Error) -> bool {
-        // The access log tells how each operation ended.
-        true
-    }
-
-    fn request_summary(&self, session: &Session, _ctx: &RequestCtx) -> String {
-        // Path only: a query may carry a credential.
-        let header = session.req_header();
-        format!("{} {}", header.method, header.uri.path())
-    }
 }

@@ -8,11 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Version, header};
 use pingora_core::protocols::ALPN;
-use pingora_core::protocols::http::ServerSession;
 use pingora_core::upstreams::peer::HttpPeer;
 
 use super::body::{HeldBody, reserve_nothing};
+use super::downstream::Downstream;
 use super::gateway::{Gateway, Read};
 use super::refuse::Refused;
 use crate::providers::envelope::{GatewayCode, GatewayError};
@@ -25,14 +26,16 @@ const MODEL_MISSING: &str = "name the model in the query (?model=) or in the hea
 /// A handshake, read as a request with an empty body.
 pub(super) fn read<'a>(
     gateway: &Gateway,
-    session: &mut ServerSession,
+    client: &mut Downstream,
     asked: &'a Asked<'a>,
 ) -> Result<Read<'a>, Refused> {
-    check(session)?;
-    if !session.is_body_empty() {
+    check(client)?;
+    if !client.is_body_read() {
         return Err(Refused::unread(GatewayCode::InvalidRequest));
     }
-    let header = session.req_header();
+    // What the client sends early belongs to the tunnel, and to nothing else.
+    client.close_after();
+    let header = client.head();
     let query = header.uri.query();
     let named = header.headers.get(MODEL_HEADER);
     let model = handshake::model(query, named.map(|value| value.as_bytes())).map_err(|why| {
@@ -52,19 +55,16 @@ pub(super) fn read<'a>(
         upload: Duration::ZERO,
         client: None,
     };
-    // A client that does not wait for the switch has its first frame kept for the target that switches, and only for that. Pingora 0.9.1
-    // keeps what comes early as if it were the next request; so there must be none.
-    session.set_pipelining_enabled(true);
-    session.set_keepalive(None);
     Ok(read)
 }
 
-fn check(session: &ServerSession) -> Result<(), Refused> {
+fn check(client: &Downstream) -> Result<(), Refused> {
     // HTTP/2 has no upgrade, and HTTP/1.0 none that anyone uses.
-    if session.is_http2() || !session.is_upgrade_req() {
+    let head = client.head();
+    if head.version != Version::HTTP_11 || !head.headers.contains_key(header::UPGRADE) {
         return Err(Refused::plain(GatewayCode::UpgradeRequired));
     }
-    handshake::check(&session.req_header().headers).map_err(|why| match why {
+    handshake::check(&head.headers).map_err(|why| match why {
         NoHandshake::NotAsked | NoHandshake::Version => {
             Refused::plain(GatewayCode::UpgradeRequired)
         }
@@ -73,11 +73,6 @@ fn check(session: &ServerSession) -> Result<(), Refused> {
             "the handshake has no valid sec-websocket-key",
         )),
     })
-}
-
-/// What the client sent early belongs to the tunnel now; from here on its end has to be seen again.
-pub(super) fn switched(session: &mut ServerSession) {
-    session.set_pipelining_enabled(false);
 }
 
 /// The peer of a handshake: HTTP/1.1 alone, and on a connection that no other kind of request shares.

@@ -1,9 +1,21 @@
-//! The body of an answer, taken out of its framing as it comes (RFC 9112, 6 and 7).
+//! The body of a message, taken out of its framing as it comes, and put into chunks (RFC 9112, 6 and 7).
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Malformed;
-use super::head::Framing;
+
+/// Where a body ends (RFC 9112, 6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    Empty,
+    /// After so many bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+    /// With the connection.
+    UntilClose,
+}
 
 /// Longest line of a chunk's size with its extensions and its end. Nobody sends extensions; a few KiB are what others allow.
 const SIZE_LINE_MAX: usize = 4 << 10;
@@ -215,3 +227,19 @@ fn take_line(bytes: &mut BytesMut) -> Result<Option<usize>, Malformed> {
     bytes.advance(end + 1);
     Ok(Some(length))
 }
+
+/// The line before a chunk of so many bytes.
+pub fn write_size(out: &mut BytesMut, size: usize) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..digits).rev() {
+        let digit = (size >> (4 * place)) & 0xf;
+        out.extend(DIGITS.get(digit));
+    }
+    out.extend_from_slice(CRLF);
+}
+
+/// The end of a line, and of a chunk.
+pub const CRLF: &[u8] = b"\r\n";
+/// The end of a body in chunks.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

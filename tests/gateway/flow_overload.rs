@@ -80,7 +80,7 @@ async fn above_the_bound_a_request_is_refused_unread() {
         let (head, body) = client.answer().await;
         assert!(head.starts_with("http/1.1 503"), "{head}");
         assert!(head.contains("retry-after: 1\r\n"), "{head}");
-        assert_eq!(head.contains("connection: keep-alive"), kept, "{head}");
+        assert_eq!(head.contains("connection: close"), !kept, "{head}");
         assert!(body.contains("\"code\":\"overloaded\""), "{body}");
         refused += 1.0;
     }

@@ -149,5 +149,7 @@ async fn a_crowd_of_connections_ends_at_none() {
     }
     until_taken(&rondo, 0).await;
     rondo.assert_quiet().await;
-    assert_eq!(rondo.app.gateway.turned_away.taken(), 0);
+    rondo
+        .until(|rondo| rondo.app.gateway.turned_away.taken() == 0)
+        .await;
 }

@@ -3,9 +3,10 @@
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderName, HeaderValue};
 use proptest::prelude::*;
+use rondo::core::limits::HEAD_BYTES_MAX;
 use rondo::wire::Malformed;
-use rondo::wire::body::{BodyReader, Step};
-use rondo::wire::head::{self, Framing, HEAD_BYTES_MAX, HEADERS_MAX, Head};
+use rondo::wire::answer::{self as head, HEADERS_MAX, Head};
+use rondo::wire::body::{BodyReader, Framing, Step};
 use rondo::wire::request::write_head;
 
 fn take(text: &str) -> Result<Option<Head>, Malformed> {

@@ -1,28 +1,22 @@
-//! Where connections to upstreams come from and go back to; and the connector that Pingora's proxy asks for upstream sessions. That one opens
-//! nothing by itself: the session connects when its header is read.
+//! Where connections to upstreams come from and go back to.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use pingora_core::connectors::http::{Connector, custom};
+use pingora_core::connectors::http::Connector;
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
-use pingora_core::protocols::ALPN;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::protocols::l4::socket::SocketAddr;
-use pingora_core::protocols::tls::CustomALPN;
 use pingora_core::upstreams::peer::{HttpPeer, Peer};
 use pingora_core::{Error, ErrorType, Result};
 
 use super::connection::Connection;
-use super::drain;
 use super::http1::Http1;
 use super::pool::Pool;
-use super::session::AttemptSession;
 use super::socket::Socket;
 use super::spec::missing;
 
-/// Connects attempts, and keeps what they leave usable. As a connector of Pingora's it gives sessions that connect later.
+/// Connects attempts, and keeps what they leave usable.
 #[derive(Clone)]
 pub struct AttemptConnector {
     /// Idle HTTP/1.1 connections.
@@ -90,14 +84,6 @@ impl AttemptConnector {
             }
         }
     }
-
-    /// The peer that sends Pingora here. Its address is never connected to; the attempt's own peer is.
-    pub fn signpost() -> HttpPeer {
-        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut peer = HttpPeer::new(nowhere, false, String::new());
-        peer.options.alpn = ALPN::Custom(CustomALPN::new(b"rondo".to_vec()));
-        peer
-    }
 }
 
 async fn connect(address: std::net::SocketAddr) -> Result<Socket> {
@@ -105,36 +91,4 @@ async fn connect(address: std::net::SocketAddr) -> Result<Socket> {
     connected.map_err(|cause| {
         Error::because(ErrorType::ConnectError, "connecting to a target", cause).into_up()
     })
-}
-
-#[async_trait]
-impl custom::Connector for AttemptConnector {
-    type Session = AttemptSession;
-
-    async fn get_http_session<P: Peer + Send + Sync + 'static>(
-        &self,
-        _peer: &P,
-    ) -> Result<(custom::Connection<AttemptSession>, bool)> {
-        Ok((
-            custom::Connection::Session(AttemptSession::new(self.clone())),
-            false,
-        ))
-    }
-
-    /// Always a session: without one Pingora would look for a pooled native connection to the same address next.
-    async fn reused_http_session<P: Peer + Send + Sync + 'static>(
-        &self,
-        _peer: &P,
-    ) -> Option<AttemptSession> {
-        Some(AttemptSession::new(self.clone()))
-    }
-
-    async fn release_http_session<P: Peer + Send + Sync + 'static>(
-        &self,
-        session: AttemptSession,
-        _peer: &P,
-        _idle: Option<Duration>,
-    ) {
-        drain::release(self, session).await;
-    }
 }

@@ -19,13 +19,14 @@ pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSe
     if ReadOn::begin(connector, &mut session) {
         return;
     }
-    let Some((inner, peer, leftover)) = session.into_leftover() else {
+    let Some((inner, spec, leftover)) = session.into_leftover() else {
         return;
     };
+    let peer = &spec.peer;
     match leftover {
-        Leftover::Finished => pool(connector, inner, &peer).await,
-        Leftover::Discarded => drain_behind(connector.clone(), inner, peer),
-        Leftover::Broken => close(connector, inner, &peer).await,
+        Leftover::Finished => pool(connector, inner, peer).await,
+        Leftover::Discarded => drain_behind(connector.clone(), inner, peer.clone()),
+        Leftover::Broken => close(connector, inner, peer).await,
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::Connection;
 use super::failure::{broken, report, unreached};
 use super::limit::within;
-use super::session::{AGAIN, AttemptSession, Leftover};
+use super::session::{AttemptSession, Leftover};
 use super::spec::{AttemptSpec, missing};
 use super::tunnel::{Limits, Tunnel};
 use super::write::{self, Timers};
@@ -30,12 +30,21 @@ use crate::providers::usage::UsageReader;
 use crate::proxy::respond;
 use crate::proxy::translate::Headers;
 
+/// What follows an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchanged {
+    /// Its answer, or one of the gateway, goes to the client.
+    Answered,
+    /// The executor says what comes next.
+    Again,
+}
+
 impl AttemptSession {
     /// Asks for the send, makes it, tells the executor what became of it, and obeys.
-    pub async fn exchange(&mut self) -> Result<()> {
-        let spec = self.spec.clone().ok_or_else(missing)?;
+    pub async fn exchange(&mut self) -> Result<Exchanged> {
+        let spec = Arc::clone(&self.spec);
         if let Some(strict) = &spec.cell.around.strict {
-            // Pingora drops this future when the client leaves. A drain does not cut the wait short: it is no sleep, and what was read may
+            // This future is dropped when the client leaves. A drain does not cut the wait short: it is no sleep, and what was read may
             // have its first send. Whatever comes of it, the executor is asked afterwards and sees deadline and drain as they are then.
             let deadline = Instant::from_std(spec.cell.around.clock.instant(spec.deadline));
             strict.confirm(deadline).await;
@@ -58,23 +67,20 @@ impl AttemptSession {
         self.obey(&spec, &next)
     }
 
-    fn obey(&mut self, spec: &AttemptSpec, next: &Next) -> Result<()> {
+    fn obey(&mut self, spec: &AttemptSpec, next: &Next) -> Result<Exchanged> {
         match next {
-            Next::Deliver(deliver) => self.deliver(spec, deliver),
-            Next::Answer(answer) => self.answer(spec, answer),
+            Next::Deliver(deliver) => self.deliver(spec, deliver)?,
+            Next::Answer(answer) => self.answer(spec, answer)?,
             Next::Begin(_) | Next::Wait(_) => {
                 self.discard(spec);
-                let mut error = Error::new_up(AGAIN);
-                error.set_retry(true);
-                Err(error)
+                return Ok(Exchanged::Again);
             }
             Next::Send | Next::Continue | Next::End => {
                 self.discard(spec);
-                let mut error = Error::new_in(pingora_core::ErrorType::InternalError);
-                error.set_retry(false);
-                Err(error)
+                return Err(Error::new_in(pingora_core::ErrorType::InternalError));
             }
         }
+        Ok(Exchanged::Answered)
     }
 
     /// The upstream's own answer becomes the client's.
@@ -103,9 +109,7 @@ impl AttemptSession {
             idle: spec.provider.provider.timeouts.idle,
             total_ends,
         };
-        let (tunnel, early) = Tunnel::open(*inner, &self.slot, &spec.cell, limits);
-        self.held.extend(early);
-        self.tunnel = Some(tunnel);
+        self.tunnel = Some(Tunnel::new(*inner, Arc::clone(&spec.cell), limits));
         Ok(())
     }
 

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::socket::Socket;
 use crate::wire::Malformed;
+use crate::wire::answer::{self, Head};
 use crate::wire::body::{BodyReader, Step};
-use crate::wire::head::{self, Head};
 
 /// Room for the first read: the head and the whole of a usual answer.
 const READ_BYTES: usize = 4 << 10;
@@ -116,7 +116,7 @@ impl Http1 {
     /// The head of the final answer. Interim ones (1xx) are skipped; 101 is final where a switch of protocols was asked for.
     pub async fn read_head(&mut self, switches: bool) -> Result<Head> {
         loop {
-            if let Some(head) = head::take(&mut self.bytes).map_err(malformed)? {
+            if let Some(head) = answer::take(&mut self.bytes).map_err(malformed)? {
                 let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS;
                 if is_switch && !switches {
                     // What follows is no HTTP any more, whatever it looks like.
@@ -129,7 +129,7 @@ impl Http1 {
                     }
                     continue;
                 }
-                self.keep_alive = head::keep_alive_timeout(&head.headers);
+                self.keep_alive = answer::keep_alive_timeout(&head.headers);
                 self.body = Some(BodyReader::new(head.framing));
                 self.keeps = head.keeps;
                 return Ok(head);

@@ -1,8 +1,8 @@
-//! The only place that sends. A custom upstream session for Pingora: it connects, writes, reads the head, looks into the body before
-//! anything is committed, tells the executor, and obeys.
+//! The only place that sends. An attempt connects, writes, reads the head, looks into the body before anything is committed, tells the
+//! executor, and obeys.
 //!
-//! Why not Pingora's own upstream sessions: its hooks see headers only, it replays at most 64 KiB, and it closes an HTTP/1.1 connection with every
-//! discarded answer. These traits are `doc(hidden)` in Pingora; the version is pinned, and `tests/gateway` guards each trap.
+//! Why not Pingora's own proxy: its hooks see headers only, it replays at most 64 KiB, and it closes an HTTP/1.1 connection with every
+//! discarded answer (ADR 18). Its connectors are used for TLS and HTTP/2; `tests/gateway` guards each trap of them.
 
 mod connection;
 mod connector;
@@ -20,6 +20,7 @@ mod tunnel;
 mod write;
 
 pub use connector::AttemptConnector;
-pub use session::{AGAIN, AttemptSession};
+pub use exchange::Exchanged;
+pub use session::AttemptSession;
 pub use spec::AttemptSpec;
-pub use tunnel::TUNNEL_CLOSED;
+pub use tunnel::Tunnel;

@@ -37,9 +37,10 @@ impl ReadOn {
     /// Reads on in the background if the client has left an answer that may still tell its usage, and the route asks for it; the
     /// connection then leaves the session. Says whether it does.
     pub(super) fn begin(connector: &AttemptConnector, session: &mut AttemptSession) -> bool {
-        let Some(spec) = session.spec.clone().filter(|_| may_tell(session)) else {
+        if !may_tell(session) {
             return false;
-        };
+        }
+        let spec = Arc::clone(&session.spec);
         let (cell, traits, peer) = (Arc::clone(&spec.cell), spec.traits, spec.peer.clone());
         let observer = Arc::clone(&cell.around.observer);
         let Ok(permit) = Arc::clone(&cell.around.drains).try_acquire_owned() else {
@@ -113,9 +114,7 @@ impl ReadOn {
 
 /// Whether this session was left by its client, at a point from which its answer can be read on and may tell its usage.
 fn may_tell(session: &AttemptSession) -> bool {
-    let Some(spec) = &session.spec else {
-        return false;
-    };
+    let spec = &session.spec;
     let is_asked = spec.cell.facts.route.routing.on_client_disconnect == OnDisconnect::Drain;
     let is_left = !session.is_over && !session.ended && session.inner.is_some();
     let is_ready = match session.written {

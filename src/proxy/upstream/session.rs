@@ -1,24 +1,16 @@
-//! The upstream session that Pingora drives. It holds what was read before commitment and reads through afterwards.
+//! One attempt's side of an exchange. It holds what was read before commitment and reads through afterwards.
 //!
-//! Our own loop drives it ([`crate::proxy::relay`]), and Pingora's where a tunnel may come of it. Traps of Pingora 0.9.1 that shape the latter:
-//! the custom message reader and writer must exist although nothing uses them; both must have ended before a response may end, or a complete
-//! one is called cut.
+//! Not here: the exchange up to the decision (`exchange`), and the loop over attempts ([`crate::proxy::relay`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderMap, StatusCode, header};
-use pingora_core::protocols::http::custom::client::Session as CustomSession;
-use pingora_core::protocols::http::custom::{BodyWrite, CustomMessageWrite};
-use pingora_core::protocols::l4::socket::SocketAddr;
-use pingora_core::protocols::{Digest, UniqueIDType};
-use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
-use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_http::ResponseHeader;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
@@ -27,26 +19,19 @@ use super::connector::AttemptConnector;
 use super::drain;
 use super::limit::within;
 use super::spec::{AttemptSpec, missing};
-use super::tunnel::{Slot, Tunnel, TunnelWriter};
+use super::tunnel::Tunnel;
 use super::write::Written;
 use crate::executor::watchdog::Reached;
 use crate::providers::envelope::{self, GatewayCode, GatewayError};
-
-/// The error of an attempt that another attempt follows. It is the only one that Pingora's loop retries.
-pub const AGAIN: ErrorType = ErrorType::Custom("another attempt follows");
 
 /// Time for the error event of a broken stream to leave, before the stream is reset. Nothing tells when it has left; a write to a socket
 /// that takes bytes needs far less.
 const LAST_EVENT_TIME: Duration = Duration::from_millis(50);
 
-/// In the first turn the two forwarders end, or in the second if the task has used up its budget in the first; at its end the client's
-/// side has seen it.
-const FORWARDER_TURNS: usize = 2;
-
-/// An upstream session for one attempt.
+/// One attempt.
 pub struct AttemptSession {
     pub(super) connector: AttemptConnector,
-    pub(super) spec: Option<Arc<AttemptSpec>>,
+    pub(super) spec: Arc<AttemptSpec>,
     pub(super) inner: Option<Connection>,
     /// The upstream's own head, until it is delivered or discarded.
     pub(super) upstream: Option<ResponseHeader>,
@@ -71,10 +56,8 @@ pub struct AttemptSession {
     pub(super) written: Option<Written>,
     /// When the whole answer has to be over.
     pub(super) total_ends: Option<Instant>,
-    /// The connection, once it was upgraded; then there is no inner session any more.
+    /// The connection, once it was upgraded; then there is no inner one any more.
     pub(super) tunnel: Option<Tunnel>,
-    /// Where the writing end of the tunnel is put.
-    pub(super) slot: Arc<Slot>,
     /// The error that ends a stream after its in-band error event was passed on.
     broken: Option<Box<Error>>,
 }
@@ -91,10 +74,11 @@ pub(super) enum Leftover {
 }
 
 impl AttemptSession {
-    pub(super) fn new(connector: AttemptConnector) -> AttemptSession {
+    /// The session of an attempt that is about to be made.
+    pub fn begin(connector: AttemptConnector, spec: Arc<AttemptSpec>) -> AttemptSession {
         AttemptSession {
             connector,
-            spec: None,
+            spec,
             inner: None,
             upstream: None,
             delivered: None,
@@ -109,16 +93,8 @@ impl AttemptSession {
             written: None,
             total_ends: None,
             tunnel: None,
-            slot: Arc::default(),
             broken: None,
         }
-    }
-
-    /// The session of an attempt that our own loop makes.
-    pub fn begin(connector: AttemptConnector, spec: Arc<AttemptSpec>) -> AttemptSession {
-        let mut session = AttemptSession::new(connector);
-        session.spec = Some(spec);
-        session
     }
 
     /// Gives the connection back, or closes it.
@@ -143,15 +119,19 @@ impl AttemptSession {
         self.held.pop_front()
     }
 
+    /// The tunnel that the connection has become.
+    pub fn take_tunnel(&mut self) -> Option<Tunnel> {
+        self.tunnel.take()
+    }
+
     /// Whether nothing is left to be read: no body, no trailers.
     pub fn is_read(&self) -> bool {
         self.ended && self.held.is_empty() && !self.has_trailers()
     }
 
     /// The connection, if one was opened, and what may be done with it.
-    pub(super) fn into_leftover(self) -> Option<(Connection, HttpPeer, Leftover)> {
+    pub(super) fn into_leftover(self) -> Option<(Connection, Arc<AttemptSpec>, Leftover)> {
         let inner = self.inner?;
-        let peer = self.spec?.peer.clone();
         let is_h1 = matches!(inner, Connection::Http1(_));
         let leftover = match (self.written, self.leftover) {
             (None, _) => Leftover::Broken,
@@ -162,22 +142,22 @@ impl AttemptSession {
             (Some(_), Leftover::Finished) if self.end_owed => Leftover::Discarded,
             (Some(_), Leftover::Finished | Leftover::Broken) => Leftover::Broken,
         };
-        Some((inner, peer, leftover))
+        Some((inner, self.spec, leftover))
     }
 
     /// The next bytes of the upstream's body, within the idle and total limits.
     pub(super) async fn read_through(&mut self) -> Result<Option<Bytes>> {
-        let due = self.read_due()?;
-        let (Some(inner), Some(spec)) = (self.inner.as_mut(), &self.spec) else {
+        let due = self.read_due();
+        let Some(inner) = self.inner.as_mut() else {
             return Ok(None);
         };
-        let read = within(&spec.cell, due, Reached::Sent, inner.read_body()).await;
+        let read = within(&self.spec.cell, due, Reached::Sent, inner.read_body()).await;
         self.have_read(read)
     }
 
     /// The same where running out is not the end of the attempt: an answer that is an error anyhow.
     pub(super) async fn read_unwatched(&mut self) -> Result<Option<Bytes>> {
-        let due = self.read_due()?;
+        let due = self.read_due();
         let Some(inner) = self.inner.as_mut() else {
             return Ok(None);
         };
@@ -185,12 +165,10 @@ impl AttemptSession {
         self.have_read(read)
     }
 
-    fn read_due(&self) -> Result<Instant> {
-        let spec = self.spec.as_ref().ok_or_else(missing)?;
-        let idle_ends = Instant::now() + spec.provider.provider.timeouts.idle;
-        Ok(self
-            .total_ends
-            .map_or(idle_ends, |total| total.min(idle_ends)))
+    fn read_due(&self) -> Instant {
+        let idle_ends = Instant::now() + self.spec.provider.provider.timeouts.idle;
+        self.total_ends
+            .map_or(idle_ends, |total| total.min(idle_ends))
     }
 
     fn have_read(&mut self, read: Result<Result<Option<Bytes>>, Elapsed>) -> Result<Option<Bytes>> {
@@ -200,8 +178,8 @@ impl AttemptSession {
             return Err(late.into_up());
         };
         let read = read.map_err(|error| error.into_up())?;
-        if let (Some(bytes), Some(spec)) = (&read, &self.spec) {
-            spec.cell.answer_read(bytes);
+        if let Some(bytes) = &read {
+            self.spec.cell.answer_read(bytes);
         }
         let bytes = read.as_ref().map_or(0, Bytes::len);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -217,10 +195,8 @@ impl AttemptSession {
         } else {
             self.end_by_length();
         }
-        if self.ended
-            && let Some(spec) = &self.spec
-        {
-            spec.cell.answer_ended();
+        if self.ended {
+            self.spec.cell.answer_ended();
         }
         Ok(read)
     }
@@ -272,7 +248,7 @@ impl AttemptSession {
 
     /// The error event that tells the client of a broken stream, if the stream is one that can carry it.
     fn in_band_error(&self) -> Option<Bytes> {
-        let facts = &self.spec.as_ref()?.cell.facts;
+        let facts = &self.spec.cell.facts;
         if !self.carries_errors {
             return None;
         }
@@ -289,9 +265,6 @@ impl AttemptSession {
     pub async fn next_part(&mut self) -> Result<Option<Bytes>> {
         if let Some(held) = self.held.pop_front() {
             return Ok(Some(held));
-        }
-        if let Some(tunnel) = self.tunnel.as_mut() {
-            return tunnel.read().await.map(Some);
         }
         if let Some(error) = self.broken.take() {
             // A reset makes HTTP/2 forget what it has not sent yet, and the error event is the last of it.
@@ -335,122 +308,4 @@ fn carries_errors(header: &ResponseHeader) -> bool {
     let framed = header.headers.contains_key(header::CONTENT_LENGTH);
     let encoded = header.headers.contains_key(header::CONTENT_ENCODING);
     header.status == 200 && !framed && !encoded && is("content-type", "text/event-stream")
-}
-
-#[async_trait]
-impl CustomSession for AttemptSession {
-    async fn write_request_header(&mut self, req: Box<RequestHeader>, _end: bool) -> Result<()> {
-        let spec = req.extensions.get::<Arc<AttemptSpec>>().cloned();
-        self.spec = Some(spec.ok_or_else(missing)?);
-        Ok(())
-    }
-
-    async fn write_request_body(&mut self, _data: Bytes, _end: bool) -> Result<()> {
-        Ok(())
-    }
-
-    async fn finish_request_body(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_read_timeout(&mut self, _timeout: Option<Duration>) {}
-
-    fn set_write_timeout(&mut self, _timeout: Option<Duration>) {}
-
-    /// The whole exchange up to the decision. Pingora drops this future when the client leaves.
-    async fn read_response_header(&mut self) -> Result<()> {
-        if self.delivered.is_some() {
-            return Ok(());
-        }
-        // Lets Pingora's two message forwarders end first, and the client's side see that they have. One turn is not enough: Pingora 0.9.1
-        // joins these futures by a `try_join!` that begins one further at each turn, and after the first turn this one comes first. An
-        // answer that is ready at once, like one of the gateway's own, would be written while the client's side still goes on, and that
-        // takes a quick next request for a breach of the protocol.
-        for _ in 0..FORWARDER_TURNS {
-            tokio::task::yield_now().await;
-        }
-        self.exchange().await
-    }
-
-    async fn read_response_body(&mut self) -> Result<Option<Bytes>> {
-        self.next_part().await
-    }
-
-    fn response_finished(&self) -> bool {
-        self.ended && self.held.is_empty()
-    }
-
-    async fn shutdown(&mut self, _code: u32, _ctx: &str) {
-        if let Some(Connection::Http1(inner)) = self.inner.as_mut() {
-            inner.shutdown().await;
-        }
-    }
-
-    fn response_header(&self) -> Option<&ResponseHeader> {
-        self.delivered.as_ref()
-    }
-
-    fn was_upgraded(&self) -> bool {
-        self.tunnel.is_some()
-    }
-
-    fn digest(&self) -> Option<&Digest> {
-        None
-    }
-
-    fn digest_mut(&mut self) -> Option<&mut Digest> {
-        None
-    }
-
-    fn server_addr(&self) -> Option<&SocketAddr> {
-        None
-    }
-
-    fn client_addr(&self) -> Option<&SocketAddr> {
-        None
-    }
-
-    async fn read_trailers(&mut self) -> Result<Option<HeaderMap>> {
-        self.take_trailers().await
-    }
-
-    fn fd(&self) -> UniqueIDType {
-        -1
-    }
-
-    async fn check_response_end_or_error(&mut self, _headers: bool) -> Result<bool> {
-        if !self.held.is_empty() || self.broken.is_some() || self.tunnel.is_some() {
-            return Ok(false);
-        }
-        if self.ended {
-            return Ok(!self.has_trailers());
-        }
-        match self.inner.as_mut() {
-            Some(Connection::Http2(inner)) => inner.check_response_end_or_error(),
-            _ => Ok(false),
-        }
-    }
-
-    fn take_request_body_writer(&mut self) -> Option<Box<dyn BodyWrite>> {
-        Some(Box::new(TunnelWriter::new(Arc::clone(&self.slot))))
-    }
-
-    async fn finish_custom(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn take_custom_message_reader(
-        &mut self,
-    ) -> Option<Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>>
-    {
-        Some(Box::new(futures::stream::empty()))
-    }
-
-    async fn drain_custom_messages(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
-        Some(Box::new(()))
-    }
 }

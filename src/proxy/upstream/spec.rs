@@ -1,4 +1,4 @@
-//! Everything one attempt needs, prepared fresh for its target. It rides in the request header's extensions.
+//! Everything one attempt needs, prepared fresh for its target.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl AttemptSpec {
     }
 }
 
-/// The error for a header without a spec: a peer that the hooks did not make.
+/// The error for a step of an exchange that has not come to it.
 pub fn missing() -> Box<Error> {
-    Error::explain(ErrorType::InternalError, "an attempt without a spec")
+    Error::explain(ErrorType::InternalError, "an exchange out of its order")
 }

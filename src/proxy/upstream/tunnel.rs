@@ -1,202 +1,165 @@
-//! What an upgraded connection becomes: two halves, each read and written without waiting for the other.
+//! What an upgraded connection becomes: bytes in both directions, each read and written without waiting for the other.
 //!
 //! Not here: frames, which nobody reads, and the handshake, which is an attempt like any other. Invariants: a tunnel ends when either side
-//! closes, after a silence of both, or at the total limit; what ended it is told once, as the error that Pingora's pump ends with. An error
-//! it has to be: after the proper end of an upgraded answer the custom pump of Pingora 0.9.1 waits for the client to close
-//! (`upgrades::the_upstream_leaves`).
+//! closes, after a silence of both, or at the total limit; what ended it is told once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use pingora_core::protocols::http::custom::BodyWrite;
+use pingora_core::protocols::Stream;
 use pingora_core::{Error, ErrorType, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::Notify;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::http1::Http1;
 use super::socket::Socket;
 use crate::proxy::operation::OperationCell;
 
-/// The error of a tunnel that one of its ends has closed: its proper end.
-pub const TUNNEL_CLOSED: ErrorType = ErrorType::Custom("the tunnel was closed");
-
 /// Bytes read at once: a few frames of speech.
 const READ_BYTES: usize = 16 << 10;
 /// Time for the close of the writing half to leave.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// The writing end, which Pingora takes before there is a connection. Empty until the upstream has switched protocols.
-#[derive(Default)]
-pub(super) struct Slot {
-    writer: Mutex<Option<Writer>>,
-}
-
-struct Writer {
-    half: WriteHalf<Socket>,
-    shared: Arc<Shared>,
-    limits: Limits,
-    cell: Arc<OperationCell>,
-}
-
 /// How long a tunnel may last.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// Longest silence of both sides, and longest pause of a write.
+    /// Longest silence of both sides, and longest pause of a write to the target.
     pub idle: Duration,
     /// When it has to be over.
     pub total_ends: Instant,
 }
 
-/// What both halves know.
-struct Shared {
-    active: Mutex<Instant>,
-    end: Mutex<Option<Box<Error>>>,
-    ended: Notify,
-}
-
-impl Shared {
-    fn touch(&self) {
-        *self.active.lock() = Instant::now();
-    }
-
-    /// The first end counts.
-    fn end(&self, error: Box<Error>) {
-        self.end.lock().get_or_insert(error);
-        self.ended.notify_one();
-    }
-}
-
-/// The reading end.
-pub(super) struct Tunnel {
-    half: ReadHalf<Socket>,
-    shared: Arc<Shared>,
+/// The target's end of a tunnel.
+pub struct Tunnel {
+    socket: Socket,
+    /// What came with the head.
+    early: Bytes,
+    cell: Arc<OperationCell>,
     limits: Limits,
 }
 
 impl Tunnel {
-    /// Splits an upgraded connection. The bytes are those that came with the head.
-    pub(super) fn open(
-        connection: Http1,
-        slot: &Slot,
-        cell: &Arc<OperationCell>,
-        limits: Limits,
-    ) -> (Tunnel, Option<Bytes>) {
+    pub(super) fn new(connection: Http1, cell: Arc<OperationCell>, limits: Limits) -> Tunnel {
         let (socket, early) = connection.into_parts();
-        let early = Some(early).filter(|early| !early.is_empty());
-        let (half, writer) = tokio::io::split(socket);
-        let shared = Arc::new(Shared {
-            active: Mutex::new(Instant::now()),
-            end: Mutex::new(None),
-            ended: Notify::new(),
-        });
-        *slot.writer.lock() = Some(Writer {
-            half: writer,
-            shared: Arc::clone(&shared),
+        Tunnel {
+            socket,
+            early,
+            cell,
             limits,
-            cell: Arc::clone(cell),
-        });
-        let tunnel = Tunnel {
-            half,
-            shared,
-            limits,
+        }
+    }
+
+    /// Passes bytes on until the tunnel ends; `Ok` is its proper end. `early` is what the client sent before there was a tunnel, and no
+    /// write to it may take longer than `pause_max`.
+    pub async fn run(
+        self,
+        client: &mut Stream,
+        early: BytesMut,
+        pause_max: Duration,
+    ) -> Result<()> {
+        let (cell, limits) = (&self.cell, self.limits);
+        let active = Active(Mutex::new(Instant::now()));
+        let (mut from_target, mut to_target) = split(self.socket);
+        let (mut from_client, mut to_client) = split(client);
+        let down = async {
+            let mut part = BytesMut::from(&*self.early);
+            loop {
+                if !part.is_empty() {
+                    active.touch();
+                    cell.wrote(part.len(), false);
+                    let write = write_all(&mut to_client, &part);
+                    let wrote = timeout(pause_max, write).await;
+                    match wrote {
+                        Ok(wrote) => wrote.map_err(Error::into_down)?,
+                        Err(_) => return Err(slow_client()),
+                    }
+                }
+                if read(&mut from_target, &mut part)
+                    .await
+                    .map_err(Error::into_up)?
+                    == 0
+                {
+                    return Ok(());
+                }
+            }
         };
-        (tunnel, early)
+        let up = async {
+            let mut part = early;
+            loop {
+                if !part.is_empty() {
+                    active.touch();
+                    let write = write_all(&mut to_target, &part);
+                    match timeout(limits.idle, write).await {
+                        Ok(wrote) => wrote.map_err(Error::into_up)?,
+                        Err(_) => return Err(late("the target takes nothing")),
+                    }
+                }
+                if read(&mut from_client, &mut part)
+                    .await
+                    .map_err(Error::into_down)?
+                    == 0
+                {
+                    let _ = timeout(CLOSE_TIME, to_target.shutdown()).await;
+                    return Ok(());
+                }
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = down => ended,
+            ended = up => ended,
+            error = active.silence(limits) => Err(error),
+        };
+        if ended.is_ok() {
+            cell.wrote(0, true);
+        }
+        ended
+    }
+}
+
+/// When something last passed.
+struct Active(Mutex<Instant>);
+
+impl Active {
+    fn touch(&self) {
+        *self.0.lock() = Instant::now();
     }
 
-    /// The next bytes for the client, or what ended the tunnel.
-    pub(super) async fn read(&mut self) -> Result<Bytes> {
-        let mut bytes = BytesMut::with_capacity(READ_BYTES);
-        let Limits { idle, total_ends } = self.limits;
+    /// Resolves when nothing has passed for too long, or the tunnel has been open too long.
+    async fn silence(&self, limits: Limits) -> Box<Error> {
         loop {
-            let silent_since = *self.shared.active.lock();
-            let due = total_ends.min(silent_since + idle);
-            tokio::select! {
-                read = self.half.read_buf(&mut bytes) => return match read {
-                    Ok(0) => Err(Error::new_up(TUNNEL_CLOSED)),
-                    Ok(_) => {
-                        self.shared.touch();
-                        Ok(bytes.freeze())
-                    }
-                    Err(error) => {
-                        Err(Error::because(ErrorType::ReadError, "reading a tunnel", error).into_up())
-                    }
-                },
-                () = self.shared.ended.notified() => {
-                    let end = self.shared.end.lock().take();
-                    return Err(end.unwrap_or_else(|| Error::new_up(TUNNEL_CLOSED)));
-                }
-                () = sleep_until(due) => {
-                    if Instant::now() >= total_ends || *self.shared.active.lock() == silent_since {
-                        let late = "the tunnel was silent too long, or open too long";
-                        return Err(Error::explain(ErrorType::ReadTimedout, late).into_up());
-                    }
-                }
+            let since = *self.0.lock();
+            sleep_until(limits.total_ends.min(since + limits.idle)).await;
+            if Instant::now() >= limits.total_ends || *self.0.lock() == since {
+                return late("the tunnel was silent too long, or open too long");
             }
         }
     }
 }
 
-/// Pingora's writer of a request body. Before the switch it takes nothing; after it, the client's frames.
-///
-/// It never fails: an error here would leave Pingora's pump waiting for the other direction. The reading end tells it.
-#[derive(Default)]
-pub(super) struct TunnelWriter {
-    slot: Arc<Slot>,
-    writer: Option<Writer>,
+/// Reads the next bytes in place of the last; 0 at the end.
+async fn read(from: &mut (impl AsyncRead + Unpin), part: &mut BytesMut) -> Result<usize> {
+    part.clear();
+    part.reserve(READ_BYTES);
+    let read = from.read_buf(part).await;
+    read.map_err(|cause| Error::because(ErrorType::ReadError, "reading a tunnel", cause))
 }
 
-impl TunnelWriter {
-    pub(super) fn new(slot: Arc<Slot>) -> TunnelWriter {
-        TunnelWriter { slot, writer: None }
-    }
+async fn write_all(to: &mut (impl AsyncWrite + Unpin), part: &[u8]) -> Result<()> {
+    let write = async {
+        to.write_all(part).await?;
+        to.flush().await
+    };
+    let wrote = write.await;
+    wrote.map_err(|cause| Error::because(ErrorType::WriteError, "writing into a tunnel", cause))
 }
 
-#[async_trait]
-impl BodyWrite for TunnelWriter {
-    async fn write_all_buf(&mut self, data: &mut Bytes) -> Result<()> {
-        if let Some(writer) = self.writer.as_mut() {
-            let write = async {
-                writer.half.write_all(data).await?;
-                writer.half.flush().await
-            };
-            match timeout(writer.limits.idle, write).await {
-                Ok(Ok(())) => writer.shared.touch(),
-                Ok(Err(error)) => {
-                    let error =
-                        Error::because(ErrorType::WriteError, "writing into a tunnel", error);
-                    writer.shared.end(error.into_up());
-                }
-                Err(_) => {
-                    let late = Error::explain(ErrorType::ReadTimedout, "the target takes nothing");
-                    writer.shared.end(late.into_up());
-                }
-            }
-        }
-        data.clear();
-        Ok(())
-    }
+fn late(why: &'static str) -> Box<Error> {
+    Error::explain(ErrorType::ReadTimedout, why).into_up()
+}
 
-    /// The client has closed: the proper end of a tunnel, although Pingora will call it an error of the client's connection.
-    async fn finish(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.as_mut() {
-            writer.cell.wrote(0, true);
-            let _ = timeout(CLOSE_TIME, writer.half.shutdown()).await;
-            writer.shared.end(Error::new_up(TUNNEL_CLOSED));
-        }
-        Ok(())
-    }
-
-    async fn cleanup(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn upgrade_body_writer(&mut self) {
-        if self.writer.is_none() {
-            self.writer = self.slot.writer.lock().take();
-        }
-    }
+fn slow_client() -> Box<Error> {
+    Error::explain(ErrorType::WriteTimedout, "the client reads too slowly").into_down()
 }

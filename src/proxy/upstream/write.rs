@@ -19,7 +19,7 @@ use crate::core::class::Class;
 use crate::core::outcome::AttemptReport;
 use crate::executor::watchdog::Reached;
 use crate::wire;
-use crate::wire::head::Framing;
+use crate::wire::body::Framing;
 
 /// Bytes written at once; between two writes an early answer is looked for.
 const WRITE_BYTES_MAX: usize = 128 << 10;
@@ -113,7 +113,7 @@ async fn write_http1(
     let head = spec.head(&mut small);
     head.map_err(|error| broken(Reached::NothingSent, &error))?;
     let mut parts = spec.take_parts().peekable();
-    let mut early: Option<wire::head::Head> = None;
+    let mut early: Option<wire::answer::Head> = None;
     let mut is_first = true;
     loop {
         while let Some(part) = parts.next_if(|part| small.len() + part.len() <= COPY_BYTES_MAX) {
@@ -165,7 +165,7 @@ async fn write_http1(
 fn early_head(
     connection: &mut Http1,
     spec: &AttemptSpec,
-) -> Result<Option<wire::head::Head>, AttemptReport> {
+) -> Result<Option<wire::answer::Head>, AttemptReport> {
     let read = connection.read_head(spec.is_handshake());
     let read = tokio::task::unconstrained(read).now_or_never();
     read.transpose()
@@ -173,12 +173,12 @@ fn early_head(
 }
 
 /// A final head that comes soon after a failed write.
-async fn late_head(connection: &mut Http1, spec: &AttemptSpec) -> Option<wire::head::Head> {
+async fn late_head(connection: &mut Http1, spec: &AttemptSpec) -> Option<wire::answer::Head> {
     let read = connection.read_head(spec.is_handshake());
     timeout(EARLY_ANSWER_TIME, read).await.ok()?.ok()
 }
 
-fn whole(head: wire::head::Head, written: Written) -> Head {
+fn whole(head: wire::answer::Head, written: Written) -> Head {
     Head {
         ended: head.framing == Framing::Empty,
         header: header_of(head),
@@ -187,7 +187,7 @@ fn whole(head: wire::head::Head, written: Written) -> Head {
 }
 
 /// A head as Pingora has it, without copying its headers.
-pub(super) fn header_of(head: wire::head::Head) -> ResponseHeader {
+pub(super) fn header_of(head: wire::answer::Head) -> ResponseHeader {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = head.status;
     parts.headers = head.headers;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use pingora_core::server::Fds;
 use pingora_core::services::Service;
 use rondo::app::App;
-use rondo::app::server::{conf, data_plane, listen};
+use rondo::app::server::{data_plane, listen};
 use rondo::core::limits::RECENT_OPERATIONS_MAX;
 use rondo::core::settlement::State;
 use rondo::ledger::Record;
@@ -95,8 +95,7 @@ impl Rondo {
         let addr = listener.local_addr().unwrap();
         let mut fds = Fds::new();
         fds.add(addr.to_string(), listener.into_raw_fd());
-        let server_conf = Arc::new(conf(&app.snapshot().server));
-        let mut service = data_plane(&app, &server_conf);
+        let mut service = data_plane(&app);
         listen(
             &mut service,
             &Listen {

@@ -1,0 +1,313 @@
+//! A client's HTTP/1.1 connection, for one request at a time. Writing an answer is in `write`.
+//!
+//! Not here: the rules of the protocol ([`crate::wire`]). Invariants: every read may be given up at any point and taken up again; what a
+//! client sends before it has its answer is kept, within a bound, and is never the next request: two readers of a connection could
+//! disagree where that begins. So such a connection ends with its answer, and a client that did mean another request asks again.
+
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+use std::{future, io};
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http::request::Parts;
+use pingora_core::protocols::Stream;
+use pingora_core::{Error, ErrorType, Result};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::write::Answer;
+use crate::core::limits::HEAD_BYTES_MAX;
+use crate::wire::Malformed;
+use crate::wire::body::{BodyReader, Framing, Step};
+use crate::wire::request::{self, NoHead};
+
+/// What a client with prior knowledge of HTTP/2 begins with (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of a usual request. So many are read on the stack and kept as they are: who waits for an answer holds no room for another read.
+const READ_BYTES: usize = 4 << 10;
+/// Most that is read at once.
+const READ_BYTES_MAX: usize = 64 << 10;
+/// Bytes kept of what comes before the answer: the first frames of a socket, or another request.
+const EARLY_BYTES_MAX: usize = HEAD_BYTES_MAX;
+/// Time for the last message of a connection.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// Told to who waits with its body.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A connection.
+pub struct Http1 {
+    pub(super) stream: Stream,
+    /// What was read and not yet taken.
+    pub(super) bytes: BytesMut,
+    /// How much of that was looked through for the end of a head.
+    searched: usize,
+    /// Room for the next read.
+    room: usize,
+    pub(super) request: Parts,
+    pub(super) body: BodyReader,
+    /// Whether the connection may serve another request.
+    pub(super) keeps: bool,
+    pub(super) answer: Answer,
+    /// Whether nothing has been served on it, and HTTP/2 may be spoken.
+    may_be_http2: bool,
+}
+
+/// Why there is no request.
+#[derive(Debug)]
+pub enum NoRequest {
+    /// The client has left, or was idle for so long as it may be.
+    Closed,
+    /// Its head took too long.
+    TooSlow,
+    /// It speaks HTTP/2.
+    Http2,
+    /// Its head cannot be taken.
+    Refused(NoHead),
+}
+
+/// How long a head may take.
+pub struct HeadTime {
+    /// Until its first byte has come. `None` on a new connection, whose time runs from its beginning.
+    pub idle: Option<Duration>,
+    /// Until it is whole.
+    pub whole: Duration,
+}
+
+impl Http1 {
+    /// A new connection. HTTP/2 is looked for where nothing has said what is spoken.
+    pub fn new(stream: Stream, may_be_http2: bool) -> Http1 {
+        Http1 {
+            stream,
+            bytes: BytesMut::new(),
+            searched: 0,
+            room: READ_BYTES,
+            request: Request::new(()).into_parts().0,
+            body: BodyReader::new(Framing::Empty),
+            keeps: false,
+            answer: Answer::Ended,
+            may_be_http2,
+        }
+    }
+
+    /// The connection, and what was read of it.
+    pub fn into_parts(self) -> (Stream, Bytes) {
+        (self.stream, self.bytes.freeze())
+    }
+
+    /// The same for a tunnel.
+    pub fn parts(&mut self) -> (&mut Stream, BytesMut) {
+        (&mut self.stream, std::mem::take(&mut self.bytes))
+    }
+
+    /// Reads the head of the next request.
+    pub async fn next_request(&mut self, time: HeadTime) -> Result<(), NoRequest> {
+        let mut has_begun = time.idle.is_none() || !self.bytes.is_empty();
+        let idle = time.idle.filter(|_| !has_begun);
+        let mut due = Instant::now() + idle.unwrap_or(time.whole);
+        (self.searched, self.room) = (0, READ_BYTES);
+        loop {
+            if self.take_head()? {
+                return Ok(());
+            }
+            match timeout_at(due, self.fill()).await {
+                Err(_) if has_begun => return Err(NoRequest::TooSlow),
+                Err(_) | Ok(Ok(0) | Err(_)) => return Err(NoRequest::Closed),
+                Ok(Ok(_)) => {}
+            }
+            if !has_begun {
+                has_begun = true;
+                due = Instant::now() + time.whole;
+            }
+        }
+    }
+
+    /// Takes a head, if a whole one is there.
+    fn take_head(&mut self) -> Result<bool, NoRequest> {
+        if self.bytes.is_empty() {
+            return Ok(false);
+        }
+        if self.may_be_http2 {
+            if self.bytes.starts_with(PREFACE) {
+                return Err(NoRequest::Http2);
+            }
+            if PREFACE.starts_with(&self.bytes) {
+                return Ok(false);
+            }
+            self.may_be_http2 = false;
+        }
+        // The first look finds what is no head at all.
+        let is_first = self.searched == 0;
+        let searched = std::mem::replace(&mut self.searched, self.bytes.len());
+        let is_due = is_first || self.bytes.len() > HEAD_BYTES_MAX;
+        if !is_due && !request::may_end(&self.bytes, searched) {
+            return Ok(false);
+        }
+        let Some(head) = request::take(&mut self.bytes).map_err(NoRequest::Refused)? else {
+            return Ok(false);
+        };
+        self.request = head.parts;
+        self.body = BodyReader::new(head.framing);
+        self.keeps = head.keeps;
+        self.answer = Answer::Due;
+        self.free();
+        Ok(true)
+    }
+
+    /// Method, target, version and headers.
+    pub fn head(&self) -> &Parts {
+        &self.request
+    }
+
+    /// Whether the body has been read to its end.
+    pub fn is_body_read(&self) -> bool {
+        self.body.has_ended()
+    }
+
+    /// The next part of the body; `None` at its end.
+    pub async fn read_body(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            let step = self.body.take(&mut self.bytes);
+            match step.map_err(|Malformed(why)| broke(ErrorType::InvalidHTTPHeader, why))? {
+                Step::Part(part) => {
+                    self.free();
+                    return Ok(Some(part));
+                }
+                Step::Ended => return Ok(None),
+                Step::NeedMore => {}
+            }
+            self.fill_or_fail().await?;
+        }
+    }
+
+    /// Reads more of a body of this length, in one piece, and says how much of it is there. Memory that is not reached is never touched, so
+    /// a length that lies costs nothing.
+    pub async fn gather_body(&mut self, length: usize) -> Result<usize> {
+        let missing = length.saturating_sub(self.bytes.len());
+        if missing > 0 {
+            self.bytes.reserve(missing);
+            let read = self.stream.read_buf(&mut self.bytes).await;
+            some(read)?;
+        }
+        Ok(self.bytes.len().min(length))
+    }
+
+    /// How much of a body of this length is there.
+    pub fn gathered(&self, length: usize) -> usize {
+        self.bytes.len().min(length)
+    }
+
+    /// Resolves when the client has left, or sends too much before its answer.
+    pub async fn gone(&mut self) -> Box<Error> {
+        loop {
+            if self.bytes.len() > EARLY_BYTES_MAX {
+                return broke(ErrorType::ConnectionClosed, "too much before its answer");
+            }
+            if let Err(error) = self.fill_or_fail().await {
+                return error;
+            }
+        }
+    }
+
+    /// Says that the body is wanted. HTTP/1.0 knows no such answer.
+    pub async fn want_body(&mut self, time: Duration) -> Result<()> {
+        if self.request.version < http::Version::HTTP_11 || !self.bytes.is_empty() {
+            return Ok(());
+        }
+        self.write_all(&[CONTINUE], time).await
+    }
+
+    /// The connection serves nothing after this request.
+    pub fn close_after(&mut self) {
+        self.keeps = false;
+    }
+
+    /// Whether bytes stand behind the request, other than the empty line that some clients put there.
+    pub fn has_early(&self) -> bool {
+        self.body.has_ended() && self.bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+    }
+
+    /// Ends a request. Whether the connection can serve another.
+    pub fn finish(&mut self) -> bool {
+        let goes_on = self.keeps && self.answer == Answer::Ended && self.body.has_ended();
+        if goes_on {
+            if !self.has_early() {
+                self.bytes = BytesMut::new();
+            }
+            // Held while the connection is idle otherwise.
+            self.request = Request::new(()).into_parts().0;
+        }
+        goes_on
+    }
+
+    /// Closes the writing half, with TLS's last message. A client that reads nothing does not let it out.
+    pub async fn shutdown(&mut self) {
+        let _ = timeout(CLOSE_TIME, AsyncWriteExt::shutdown(&mut self.stream)).await;
+    }
+
+    /// Reads and forgets the next bytes, whatever they are; 0 at their end.
+    pub async fn discard(&mut self) -> usize {
+        let held = self.bytes.len();
+        self.bytes.clear();
+        if held > 0 {
+            return held;
+        }
+        self.fill().await.unwrap_or_default()
+    }
+
+    /// Lets go of room that nothing is left in: its other parts may be held for long, and it is held with each.
+    fn free(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::new();
+        }
+    }
+
+    async fn fill_or_fail(&mut self) -> Result<()> {
+        let read = self.fill().await;
+        some(read)
+    }
+
+    /// Reads more; 0 at the end.
+    async fn fill(&mut self) -> io::Result<usize> {
+        let read = if self.room > READ_BYTES {
+            self.bytes.reserve(self.room);
+            self.stream.read_buf(&mut self.bytes).await?
+        } else {
+            self.fill_small().await?
+        };
+        if read >= self.room {
+            self.room = (2 * self.room).min(READ_BYTES_MAX);
+        }
+        Ok(read)
+    }
+
+    async fn fill_small(&mut self) -> io::Result<usize> {
+        let (stream, bytes) = (&mut self.stream, &mut self.bytes);
+        future::poll_fn(|context| {
+            let mut room = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut read = ReadBuf::uninit(&mut room);
+            ready!(Pin::new(&mut *stream).poll_read(context, &mut read))?;
+            bytes.extend_from_slice(read.filled());
+            Poll::Ready(Ok(read.filled().len()))
+        })
+        .await
+    }
+}
+
+/// What a read gave, where there has to be something.
+fn some(read: io::Result<usize>) -> Result<()> {
+    match read {
+        Ok(0) => Err(broke(ErrorType::ConnectionClosed, "the client has left")),
+        Ok(_) => Ok(()),
+        Err(cause) => {
+            Err(Error::because(ErrorType::ReadError, "reading a request", cause).into_down())
+        }
+    }
+}
+
+/// An error of the client's connection.
+pub(super) fn broke(kind: ErrorType, why: &'static str) -> Box<Error> {
+    Error::explain(kind, why).into_down()
+}
