@@ -76,7 +76,8 @@ fn requests(system: &System, scenario: &Scenario, routes: usize) -> Vec<Arc<[u8]
 /// Fills caches, heaps and the upstream's connections, so that the first round is like the others.
 pub fn warm(system: &System, scenario: &Scenario, routes: usize) -> io::Result<()> {
     let mut pool = Pool::new(system.port, requests(system, scenario, routes))?;
-    load::closed(&mut pool, 64, 0, SECOND / 2).map(drop)
+    let length = (scenario.warm_secs * SECOND as f64) as u64;
+    load::closed(&mut pool, 64, 0, length).map(drop)
 }
 
 /// Puts the scenario's load on the system once.

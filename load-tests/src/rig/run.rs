@@ -119,6 +119,14 @@ fn measure(options: &Options) -> io::Result<()> {
     sweep();
     let mut failed = Vec::new();
     for scenario in &scenarios {
+        if !wanted(scenario, &peers, &dir) {
+            let names = scenario.only_with.join(", ");
+            println!(
+                "{}: left out, not installed: {names} (load-tests/peers/install all)",
+                scenario.name
+            );
+            continue;
+        }
         // Memory that requests hold hardly varies, and thousands of them take long.
         let held = options.short && matches!(scenario.load, Load::Hold { .. });
         let rounds = options.rounds.unwrap_or(if held { 1 } else { rounds });
@@ -156,6 +164,15 @@ fn measure(options: &Options) -> io::Result<()> {
     } else {
         Err(io::Error::other(format!("failed: {}", failed.join(", "))))
     }
+}
+
+/// Whether a program for whose sake the scenario is run is there.
+fn wanted(scenario: &Scenario, peers: &[Peer], dir: &Path) -> bool {
+    let there = |name: &String| {
+        let peer = peers.iter().find(|peer| peer.name == *name);
+        peer.is_some_and(|peer| installed(peer, dir).is_some())
+    };
+    scenario.only_with.is_empty() || scenario.only_with.iter().any(there)
 }
 
 fn command(options: &Options, scenario: &Scenario, rounds: usize) -> String {

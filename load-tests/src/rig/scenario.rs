@@ -25,6 +25,12 @@ pub struct Scenario {
     pub what: String,
     /// Systems by name: `direct`, `rondo`, and names of `peers.yaml`.
     pub systems: Vec<String>,
+    /// Programs for whose sake it is run: it is left out where none of them is installed.
+    #[serde(default)]
+    pub only_with: Vec<String>,
+    /// Seconds of load before the first round.
+    #[serde(default = "warm_secs")]
+    pub warm_secs: f64,
     /// What is sent, and when.
     pub load: Load,
     /// What the upstreams answer.
@@ -157,6 +163,11 @@ pub struct Size {
     pub targets: usize,
 }
 
+/// Enough for compiled programs: it fills caches, heaps and connections.
+fn warm_secs() -> f64 {
+    0.5
+}
+
 fn one() -> usize {
     1
 }
@@ -260,6 +271,10 @@ mod tests {
                     "{}: {system}",
                     scenario.name
                 );
+            }
+            for name in &scenario.only_with {
+                let takes_part = scenario.systems.contains(name);
+                assert!(takes_part, "{}: only with {name}", scenario.name);
             }
         }
         Ok(())
