@@ -93,26 +93,56 @@ pub fn build(raws: &[Raw], machine: &Machine) -> Vec<Block> {
     blocks
 }
 
-/// Rondo's processor time by that of the others, scenario by scenario.
+/// Rondo by the others, scenario by scenario: what requests cost, and how many a core serves.
 fn glance(raws: &[Raw], blocks: &mut Vec<Block>) {
+    let sides: [(Choice, &str); 2] = [
+        (
+            cost,
+            "Rondo's processor time divided by that of each other system; below 1 Rondo needs less.",
+        ),
+        (
+            rate,
+            "Rondo's rate on one core divided by that of each other system; above 1 Rondo serves more. \
+             Where load or upstreams were the limit of Rondo's it is a lower bound.",
+        ),
+    ];
+    let tables = sides.map(|(choice, text)| (text, by_rondo(raws, choice)));
+    let mut title = Some(Block::Title(2, "At a glance".to_owned()));
+    for (text, table) in tables {
+        if let Some(table) = table {
+            blocks.extend(title.take());
+            blocks.push(Block::Text(text.to_owned()));
+            blocks.push(table);
+        }
+    }
+}
+
+/// Chooses the metric of a scenario that is compared.
+type Choice = fn(&Raw) -> Option<&str>;
+
+/// Rondo's metric divided by that of every other system, one scenario a row; nothing where there are no two to compare.
+fn by_rondo(raws: &[Raw], choice: Choice) -> Option<Block> {
     let mut peers: Vec<&str> = Vec::new();
     let mut rows = Vec::new();
-    let comparable = raws.iter().filter(|raw| raw.kind == Kind::Ab);
-    for raw in comparable.clone() {
+    let comparable: Vec<(&Raw, &str)> = raws
+        .iter()
+        .filter(|raw| raw.kind == Kind::Ab)
+        .filter_map(|raw| Some((raw, choice(raw)?)))
+        .collect();
+    for (raw, metric) in &comparable {
         for row in &raw.rows {
             let known = peers.contains(&row.label.as_str())
                 || ["direct", "rondo"].contains(&row.label.as_str());
-            if !known && cost(raw).is_some_and(|metric| row.samples.contains_key(metric)) {
+            if !known && row.samples.contains_key(*metric) {
                 peers.push(&row.label);
             }
         }
     }
-    for raw in comparable {
+    for (raw, metric) in &comparable {
         let Some(rondo) = raw.rows.iter().find(|row| row.label == "rondo") else {
             continue;
         };
-        let Some(metric) = cost(raw) else { continue };
-        let mut cells = vec![raw.name.clone(), metric.to_owned()];
+        let mut cells = vec![raw.name.clone(), (*metric).to_owned()];
         for peer in &peers {
             let row = raw.rows.iter().find(|row| row.label == *peer);
             let ratio = row.and_then(|row| ratio(samples(rondo, metric), samples(row, metric)));
@@ -120,17 +150,11 @@ fn glance(raws: &[Raw], blocks: &mut Vec<Block>) {
         }
         rows.push(cells);
     }
-    if !rows.is_empty() && !peers.is_empty() {
-        blocks.push(Block::Title(2, "At a glance".to_owned()));
-        blocks.push(Block::Text(
-            "Rondo's processor time divided by that of each other system; below 1 Rondo needs less.".to_owned(),
-        ));
-        let head = ["scenario", "metric"]
-            .into_iter()
-            .chain(peers)
-            .map(str::to_owned);
-        blocks.push(Block::Table(head.collect(), rows));
-    }
+    let head = ["scenario", "metric"]
+        .into_iter()
+        .chain(peers.iter().copied())
+        .map(str::to_owned);
+    (!rows.is_empty() && !peers.is_empty()).then(|| Block::Table(head.collect(), rows))
 }
 
 /// What must not have happened.
@@ -315,6 +339,19 @@ fn cost(raw: &Raw) -> Option<&str> {
         .find(|metric| metric.starts_with("CPU s/"))
 }
 
+/// The metric that tells how many of them a core serves.
+fn rate(raw: &Raw) -> Option<&str> {
+    raw.columns
+        .iter()
+        .map(String::as_str)
+        .find(|metric| is_rate(metric))
+}
+
+/// Rates end with `/s`; so does the processor time of a second.
+fn is_rate(metric: &str) -> bool {
+    metric.ends_with("/s") && !metric.starts_with("CPU")
+}
+
 /// Differences, shares and counts are told as they are; a ratio of them says nothing.
 fn is_compared(metric: &str) -> bool {
     !metric.contains(" over ") && !metric.contains("share") && !metric.starts_with("requests held")
@@ -324,13 +361,9 @@ fn is_drawn(metric: &str) -> bool {
     metric.starts_with("CPU s/") || metric.ends_with("/s")
 }
 
-/// Whether more of it is better, or less: rates end with `/s`.
+/// Whether more of it is better, or less.
 fn better(metric: &str) -> &'static str {
-    if metric.ends_with("/s") && !metric.starts_with("CPU") {
-        "more"
-    } else {
-        "less"
-    }
+    if is_rate(metric) { "more" } else { "less" }
 }
 
 fn text(spread: Spread) -> String {
@@ -349,7 +382,9 @@ pub fn number(value: f64) -> String {
         _ if size >= 100.0 => 0,
         _ if size >= 10.0 => 1,
         _ if size >= 1.0 => 2,
-        _ => 3,
+        _ if size >= 0.1 => 3,
+        _ if size >= 0.01 => 4,
+        _ => 5,
     };
     let text = format!("{size:.digits$}");
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
@@ -423,8 +458,13 @@ mod tests {
                 .to_vec()],
             "at a glance"
         );
+        assert_eq!(
+            tables[2],
+            &[["chat", "requests/s", "0.500"].map(str::to_owned).to_vec()],
+            "its rate is that of bare by two"
+        );
         assert!(
-            tables[2].contains(
+            tables[3].contains(
                 &["rondo", "30 (15–30)", "3 (3–6)"]
                     .map(str::to_owned)
                     .to_vec()
@@ -432,12 +472,12 @@ mod tests {
             "{tables:?}"
         );
         assert!(
-            tables[3]
+            tables[4]
                 .iter()
                 .any(|row| row[0] == "rondo" && row[2].starts_with("2.00")),
             "{tables:?}"
         );
-        assert_eq!(tables[3][0][2], "–", "direct has no processor time");
+        assert_eq!(tables[4][0][2], "–", "direct has no processor time");
     }
 
     #[test]
@@ -500,10 +540,15 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        let got = [0.1234, 1.0, 1.234, 45.67, 999.4, 12345.6, -1234.0, 0.0].map(number);
+        let got = [
+            0.004_321, 0.0456, 0.1234, 1.0, 1.234, 45.67, 999.4, 12345.6, -1234.0, 0.0,
+        ]
+        .map(number);
         assert_eq!(
             got,
-            ["0.123", "1", "1.23", "45.7", "999", "12,346", "-1,234", "0"]
+            [
+                "0.00432", "0.0456", "0.123", "1", "1.23", "45.7", "999", "12,346", "-1,234", "0"
+            ]
         );
     }
 }
