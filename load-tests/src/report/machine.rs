@@ -52,6 +52,7 @@ impl Machine {
     /// Writes `DIR/machine.json`.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        std::fs::create_dir_all(dir)?;
         std::fs::write(dir.join("machine.json"), text + "\n")
     }
 
