@@ -19,6 +19,7 @@ pub mod gateway;
 pub mod health_checks;
 pub mod host;
 pub mod inflight;
+mod io;
 pub mod lifecycle;
 pub mod line;
 pub mod operation;

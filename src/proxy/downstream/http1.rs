@@ -4,30 +4,26 @@
 //! client sends before it has its answer is kept, within a bound, and is never the next request: two readers of a connection could
 //! disagree where that begins. So such a connection ends with its answer, and a client that did mean another request asks again.
 
-use std::mem::MaybeUninit;
-use std::pin::Pin;
-use std::task::{Poll, ready};
+use std::io;
 use std::time::Duration;
-use std::{future, io};
 
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http::request::Parts;
 use pingora_core::protocols::Stream;
 use pingora_core::{Error, ErrorType, Result};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::write::Answer;
 use crate::core::limits::HEAD_BYTES_MAX;
+use crate::proxy::io::{READ_BYTES, read_small};
 use crate::wire::Malformed;
 use crate::wire::body::{BodyReader, Framing, Step};
 use crate::wire::request::{self, NoHead};
 
 /// What a client with prior knowledge of HTTP/2 begins with (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes of a usual request. So many are read on the stack and kept as they are: who waits for an answer holds no room for another read.
-const READ_BYTES: usize = 4 << 10;
 /// Most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
 /// Bytes kept of what comes before the answer: the first frames of a socket, or another request.
@@ -275,24 +271,12 @@ impl Http1 {
             self.bytes.reserve(self.room);
             self.stream.read_buf(&mut self.bytes).await?
         } else {
-            self.fill_small().await?
+            read_small(&mut self.stream, &mut self.bytes).await?
         };
         if read >= self.room {
             self.room = (2 * self.room).min(READ_BYTES_MAX);
         }
         Ok(read)
-    }
-
-    async fn fill_small(&mut self) -> io::Result<usize> {
-        let (stream, bytes) = (&mut self.stream, &mut self.bytes);
-        future::poll_fn(|context| {
-            let mut room = [const { MaybeUninit::uninit() }; READ_BYTES];
-            let mut read = ReadBuf::uninit(&mut room);
-            ready!(Pin::new(&mut *stream).poll_read(context, &mut read))?;
-            bytes.extend_from_slice(read.filled());
-            Poll::Ready(Ok(read.filled().len()))
-        })
-        .await
     }
 }
 

@@ -15,12 +15,11 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::socket::Socket;
+use crate::proxy::io::{READ_BYTES, read_small};
 use crate::wire::Malformed;
 use crate::wire::answer::{self, Head};
 use crate::wire::body::{BodyReader, Step};
 
-/// Room for the first read: the head and the whole of a usual answer.
-const READ_BYTES: usize = 4 << 10;
 /// Most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
 /// Time for the last message of a connection.
@@ -147,7 +146,13 @@ impl Http1 {
                 return Ok(None);
             };
             match body.take(&mut self.bytes).map_err(malformed)? {
-                Step::Part(part) => return Ok(Some(part)),
+                Step::Part(part) => {
+                    if self.bytes.is_empty() {
+                        // What is left of the room would be held as long as the connection.
+                        self.bytes = BytesMut::new();
+                    }
+                    return Ok(Some(part));
+                }
                 Step::Ended => return Ok(None),
                 Step::NeedMore => {}
             }
@@ -198,13 +203,16 @@ impl Http1 {
     }
 
     async fn fill(&mut self) -> Result<usize> {
-        self.bytes.reserve(self.room);
-        let room = self.bytes.capacity() - self.bytes.len();
-        let read = self.socket.read_buf(&mut self.bytes).await;
+        let read = if self.room > READ_BYTES {
+            self.bytes.reserve(self.room);
+            self.socket.read_buf(&mut self.bytes).await
+        } else {
+            read_small(&mut self.socket, &mut self.bytes).await
+        };
         let read = read.map_err(|cause| {
             Error::because(ErrorType::ReadError, "reading an answer", cause).into_up()
         })?;
-        if read == room {
+        if read >= self.room {
             self.room = (2 * self.room).min(READ_BYTES_MAX);
         }
         Ok(read)

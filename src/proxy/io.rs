@@ -1,0 +1,29 @@
+//! Reading without room that is held while nothing comes.
+
+use std::future;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// Bytes of a usual request or answer. So many are read on the stack and kept in as much room as they take: thousands of connections wait
+/// at any moment, and room for what may come would be most of what each of them holds.
+pub(super) const READ_BYTES: usize = 4 << 10;
+
+/// Reads at most [`READ_BYTES`] behind what is there; 0 at the end. May be given up at any point.
+pub(super) async fn read_small(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: &mut BytesMut,
+) -> io::Result<usize> {
+    future::poll_fn(|context| {
+        let mut room = [const { MaybeUninit::uninit() }; READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *stream).poll_read(context, &mut read))?;
+        bytes.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    })
+    .await
+}
