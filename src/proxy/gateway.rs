@@ -8,7 +8,6 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use parking_lot::Mutex;
-use pingora_core::upstreams::peer::HttpPeer;
 use rand::Rng;
 
 use super::body::{self, BodyBounds, BodyError, HeldBody};
@@ -17,6 +16,7 @@ use super::ctx::{Operation, RequestCtx, Requester};
 use super::downstream::Downstream;
 use super::host::{OperationFacts, Stamp};
 use super::operation::{OperationCell, Surroundings};
+use super::peer::KnownPeer;
 use super::prepared::{NoToken, Prepared};
 use super::refuse::{Refused, nobody};
 use super::upgrade;
@@ -290,7 +290,7 @@ impl Gateway {
     }
 
     /// Where a candidate is reached. `None` when its name does not resolve.
-    pub async fn peer(&self, operation: &Operation, begin: Begin) -> Option<HttpPeer> {
+    pub async fn peer(&self, operation: &Operation, begin: Begin) -> Option<Arc<KnownPeer>> {
         let target = operation.cell.facts.route.targets.get(begin.target)?;
         operation
             .config
@@ -305,7 +305,7 @@ impl Gateway {
         &self,
         operation: &Operation,
         begin: Begin,
-        peer: HttpPeer,
+        peer: Arc<KnownPeer>,
         client: &HeaderMap,
     ) -> Option<AttemptSpec> {
         let facts = &operation.cell.facts;
@@ -351,7 +351,7 @@ impl Gateway {
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
         let (headers, peer) = if facts.api.is_socket() {
             let headers: Vec<_> = headers.collect();
-            (handshake_headers(&headers, &parts), upgrade::peer(peer))
+            (handshake_headers(&headers, &parts), upgrade::peer(&peer))
         } else {
             (request_headers(headers, &parts), peer)
         };

@@ -23,6 +23,7 @@ mod io;
 pub mod lifecycle;
 pub mod line;
 pub mod operation;
+pub mod peer;
 pub mod prepared;
 mod refuse;
 mod relay;

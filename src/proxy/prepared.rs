@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pingora_core::protocols::ALPN;
-use pingora_core::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::utils::tls::{WrappedX509, parse_x509};
 use rustls_pki_types::CertificateDer;
@@ -15,6 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::credentials::{Credential, Credentials, TokenSource, Wanted};
 use super::health_checks::{HealthCheck, HealthChecks};
+use super::peer::{KnownPeer, Peers};
 use super::resolver::{Addresses, Resolver};
 use crate::policy::identity::Identity;
 use crate::policy::provider::Provider;
@@ -52,7 +52,7 @@ pub struct PreparedProvider {
     /// Its adapter.
     pub adapter: &'static Adapter,
     addresses: Arc<Addresses>,
-    template: HttpPeer,
+    peers: Peers,
     tokens: Option<Arc<TokenSource>>,
     /// Runs as long as a configuration uses it.
     _health: Option<Arc<HealthCheck>>,
@@ -150,7 +150,7 @@ impl PreparedProvider {
     }
 
     /// A peer with the next address of the provider; asks DNS only when the name has never been resolved.
-    pub async fn peer(&self) -> Option<HttpPeer> {
+    pub async fn peer(&self) -> Option<Arc<KnownPeer>> {
         let address = match self.addresses.pick() {
             Some(address) => address,
             None => {
@@ -162,9 +162,7 @@ impl PreparedProvider {
                 self.addresses.pick()?
             }
         };
-        let mut peer = self.template.clone();
-        peer._address = PeerAddress::Inet(address);
-        Some(peer)
+        Some(self.peers.at(address))
     }
 }
 
@@ -198,7 +196,7 @@ fn prepare(
         provider: Arc::clone(provider),
         adapter,
         addresses,
-        template,
+        peers: Peers::new(template),
         tokens,
         _health: health,
     })

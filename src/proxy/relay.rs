@@ -32,7 +32,7 @@ impl DataPlane {
     ) -> Result<()> {
         loop {
             let spec = match self.next_attempt(client, operation).await {
-                Ok(spec) => Arc::new(spec),
+                Ok(spec) => spec,
                 Err(Some(answer)) => return write_final(client, &operation.cell, &answer).await,
                 Err(None) => return Err(over()),
             };
@@ -60,7 +60,9 @@ impl DataPlane {
         operation: &mut Operation,
         spec: Arc<AttemptSpec>,
     ) -> Result<Exchanged> {
-        let mut upstream = Some(AttemptSession::begin(self.connector.clone(), spec));
+        // Boxed: it is given away while the answer is still written.
+        let session = AttemptSession::begin(self.connector.clone(), spec);
+        let mut upstream = Some(Box::new(session));
         let made = self.deliver(client, operation, &mut upstream).await;
         if let Some(upstream) = upstream {
             upstream.release().await;
@@ -72,7 +74,7 @@ impl DataPlane {
         &self,
         client: &mut Downstream,
         operation: &mut Operation,
-        upstream: &mut Option<AttemptSession>,
+        upstream: &mut Option<Box<AttemptSession>>,
     ) -> Result<Exchanged> {
         let attempt = upstream.as_mut().ok_or_else(over)?;
         let exchanged = tokio::select! {
@@ -179,7 +181,7 @@ impl DataPlane {
         client: &mut Downstream,
         operation: &Operation,
         begin: Begin,
-    ) -> Result<AttemptSpec, Event> {
+    ) -> Result<Arc<AttemptSpec>, Event> {
         let peer = tokio::select! {
             biased;
             peer = self.gateway.peer(operation, begin) => peer,
@@ -190,7 +192,9 @@ impl DataPlane {
         let prepared = self
             .gateway
             .prepare(operation, begin, peer, &client.head().headers);
-        prepared.ok_or_else(|| Event::Outcome(unreachable_target(Scope::Candidate)))
+        prepared
+            .map(Arc::new)
+            .ok_or_else(|| Event::Outcome(unreachable_target(Scope::Candidate)))
     }
 
     /// Follows the executor until there is an attempt to make or the operation is over.
@@ -198,7 +202,7 @@ impl DataPlane {
         &self,
         client: &mut Downstream,
         operation: &Operation,
-    ) -> Result<AttemptSpec, Option<FinalAnswer>> {
+    ) -> Result<Arc<AttemptSpec>, Option<FinalAnswer>> {
         let mut next = operation.cell.take_next();
         loop {
             next = match next {

@@ -5,6 +5,7 @@
 //! carries work and any may be tried elsewhere until then.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use pingora_core::upstreams::peer::HttpPeer;
 use super::body::{HeldBody, reserve_nothing};
 use super::downstream::Downstream;
 use super::gateway::{Gateway, Read};
+use super::peer::KnownPeer;
 use super::refuse::Refused;
 use crate::providers::envelope::{GatewayCode, GatewayError};
 use crate::providers::handshake::{self, MODEL_HEADER, NoHandshake, NoModel};
@@ -76,10 +78,11 @@ fn check(client: &Downstream) -> Result<(), Refused> {
 }
 
 /// The peer of a handshake: HTTP/1.1 alone, and on a connection that no other kind of request shares.
-pub(super) fn peer(mut peer: HttpPeer) -> HttpPeer {
+pub(super) fn peer(peer: &HttpPeer) -> Arc<KnownPeer> {
+    let mut peer = peer.clone();
     peer.options.alpn = ALPN::H1;
     let mut hasher = DefaultHasher::new();
     (peer.group_key, "handshake").hash(&mut hasher);
     peer.group_key = hasher.finish();
-    peer
+    Arc::new(KnownPeer::new(peer))
 }

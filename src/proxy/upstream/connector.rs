@@ -15,6 +15,7 @@ use super::http1::Http1;
 use super::pool::Pool;
 use super::socket::Socket;
 use super::spec::missing;
+use crate::proxy::peer::KnownPeer;
 
 /// Connects attempts, and keeps what they leave usable.
 #[derive(Clone)]
@@ -39,11 +40,11 @@ impl AttemptConnector {
     }
 
     /// An idle HTTP/1.1 connection to the peer.
-    pub(super) fn idle(&self, peer: &HttpPeer) -> Option<Connection> {
+    pub(super) fn idle(&self, peer: &KnownPeer) -> Option<Connection> {
         if peer.options.alpn.get_min_http_version() > 1 {
             return None;
         }
-        let socket = self.idle.take(peer.reuse_hash())?;
+        let socket = self.idle.take(peer.reuse())?;
         Some(Connection::Http1(Box::new(Http1::new(socket))))
     }
 
@@ -68,19 +69,19 @@ impl AttemptConnector {
     pub(super) async fn release(
         &self,
         connection: Connection,
-        peer: &HttpPeer,
+        peer: &KnownPeer,
         idle: Option<Duration>,
     ) {
         match connection {
             Connection::Http1(connection) => {
                 if let Some(socket) = connection.into_reusable() {
-                    self.idle.put(peer.reuse_hash(), socket, idle);
+                    self.idle.put(peer.reuse(), socket, idle);
                 }
             }
             Connection::Http2(stream) => {
                 let stream = HttpSession::H2(*stream);
                 // Boxed, or it would make every attempt's future larger.
-                Box::pin(self.http2.release_http_session(stream, peer, idle)).await;
+                Box::pin(self.http2.release_http_session(stream, &**peer, idle)).await;
             }
         }
     }

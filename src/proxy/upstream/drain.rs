@@ -1,8 +1,9 @@
 //! What becomes of a connection when its attempt is over: back to the pool, drained first, or closed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::upstreams::peer::{HttpPeer, Peer};
+use pingora_core::upstreams::peer::Peer;
 use tokio::time::timeout;
 
 use super::connection::Connection;
@@ -10,12 +11,13 @@ use super::connector::AttemptConnector;
 use super::read_on::ReadOn;
 use super::session::{AttemptSession, Leftover};
 use crate::core::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX};
+use crate::proxy::peer::KnownPeer;
 
 /// How much earlier than its provider a connection is closed: a second covers the way and two clocks.
 const HINT_MARGIN: Duration = Duration::from_secs(1);
 
 /// Gives the connection of a finished session back.
-pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSession) {
+pub(super) async fn release(connector: &AttemptConnector, mut session: Box<AttemptSession>) {
     if ReadOn::begin(connector, &mut session) {
         return;
     }
@@ -25,14 +27,14 @@ pub(super) async fn release(connector: &AttemptConnector, mut session: AttemptSe
     let peer = &spec.peer;
     match leftover {
         Leftover::Finished => pool(connector, inner, peer).await,
-        Leftover::Discarded => drain_behind(connector.clone(), inner, peer.clone()),
+        Leftover::Discarded => drain_behind(connector.clone(), inner, Arc::clone(peer)),
         Leftover::Broken => close(connector, inner, peer).await,
     }
 }
 
 /// Nothing of it may be used again; closing stops a provider that is still generating. On HTTP/2 that is the stream alone, and
 /// Pingora's pool has to learn of its end.
-pub(super) async fn close(connector: &AttemptConnector, inner: Connection, peer: &HttpPeer) {
+pub(super) async fn close(connector: &AttemptConnector, inner: Connection, peer: &KnownPeer) {
     match &inner {
         Connection::Http2(_) => pool(connector, inner, peer).await,
         Connection::Http1(_) => close_behind(inner),
@@ -50,12 +52,12 @@ fn close_behind(connection: Connection) {
 }
 
 /// Drains without being waited for by the next attempt. A function of its own, since its future would be a part of every caller's.
-fn drain_behind(connector: AttemptConnector, inner: Connection, peer: HttpPeer) {
+fn drain_behind(connector: AttemptConnector, inner: Connection, peer: Arc<KnownPeer>) {
     tokio::spawn(drain(connector, inner, peer));
 }
 
 /// Reads what is left of a rejected answer, within bounds, so that its connection can serve the next request.
-async fn drain(connector: AttemptConnector, mut inner: Connection, peer: HttpPeer) {
+async fn drain(connector: AttemptConnector, mut inner: Connection, peer: Arc<KnownPeer>) {
     let read = async {
         let mut bytes = 0;
         while let Ok(Some(part)) = inner.read_body().await {
@@ -70,7 +72,7 @@ async fn drain(connector: AttemptConnector, mut inner: Connection, peer: HttpPee
     pool(&connector, inner, &peer).await;
 }
 
-pub(super) async fn pool(connector: &AttemptConnector, inner: Connection, peer: &HttpPeer) {
+pub(super) async fn pool(connector: &AttemptConnector, inner: Connection, peer: &KnownPeer) {
     let idle = idle_time(&inner, peer);
     match &inner {
         Connection::Http1(_) if idle == Some(Duration::ZERO) => close_behind(inner),
@@ -80,7 +82,7 @@ pub(super) async fn pool(connector: &AttemptConnector, inner: Connection, peer: 
 
 /// How long the connection is kept: as configured, or as its provider says it keeps it, less a margin, so that no request meets a
 /// connection that is just being closed.
-fn idle_time(inner: &Connection, peer: &HttpPeer) -> Option<Duration> {
+fn idle_time(inner: &Connection, peer: &KnownPeer) -> Option<Duration> {
     let configured = peer.idle_timeout();
     let Connection::Http1(inner) = inner else {
         return configured;

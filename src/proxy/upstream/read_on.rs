@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use pingora_core::Result;
-use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::ResponseHeader;
 use tokio::time::timeout;
 
@@ -21,6 +20,7 @@ use crate::providers::answer::{RequestTraits, ResponseHead};
 use crate::providers::usage::UsageReader;
 use crate::proxy::host::DrainEnd;
 use crate::proxy::operation::OperationCell;
+use crate::proxy::peer::KnownPeer;
 use crate::proxy::translate::Headers;
 
 /// An answer that is read on.
@@ -28,7 +28,7 @@ pub(super) struct ReadOn {
     cell: Arc<OperationCell>,
     traits: RequestTraits,
     inner: Connection,
-    peer: HttpPeer,
+    peer: Arc<KnownPeer>,
     /// Whether the head of the answer was read.
     has_head: bool,
 }
@@ -41,7 +41,7 @@ impl ReadOn {
             return false;
         }
         let spec = Arc::clone(&session.spec);
-        let (cell, traits, peer) = (Arc::clone(&spec.cell), spec.traits, spec.peer.clone());
+        let (cell, traits, peer) = (Arc::clone(&spec.cell), spec.traits, Arc::clone(&spec.peer));
         let observer = Arc::clone(&cell.around.observer);
         let Ok(permit) = Arc::clone(&cell.around.drains).try_acquire_owned() else {
             observer.drain_ended(DrainEnd::Refused);

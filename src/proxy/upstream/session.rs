@@ -98,7 +98,7 @@ impl AttemptSession {
     }
 
     /// Gives the connection back, or closes it.
-    pub async fn release(self) {
+    pub async fn release(self: Box<Self>) {
         let connector = self.connector.clone();
         drain::release(&connector, self).await;
     }
@@ -130,7 +130,9 @@ impl AttemptSession {
     }
 
     /// The connection, if one was opened, and what may be done with it.
-    pub(super) fn into_leftover(self) -> Option<(Connection, Arc<AttemptSpec>, Leftover)> {
+    pub(super) fn into_leftover(
+        self: Box<Self>,
+    ) -> Option<(Connection, Arc<AttemptSpec>, Leftover)> {
         let inner = self.inner?;
         let is_h1 = matches!(inner, Connection::Http1(_));
         let leftover = match (self.written, self.leftover) {

@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 use parking_lot::Mutex;
-use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, OrErr, Result};
 use pingora_http::RequestHeader;
 
@@ -16,6 +15,7 @@ use crate::providers::outbound::Segments;
 use crate::wire::request::write_head;
 
 use super::super::operation::OperationCell;
+use super::super::peer::KnownPeer;
 use super::super::prepared::PreparedProvider;
 
 /// One attempt, ready to be sent.
@@ -25,7 +25,7 @@ pub struct AttemptSpec {
     /// The provider of its target.
     pub provider: Arc<PreparedProvider>,
     /// Where it goes.
-    pub peer: HttpPeer,
+    pub peer: Arc<KnownPeer>,
     /// Path and query at the target.
     pub path: String,
     /// All headers but `host`.
