@@ -36,6 +36,7 @@ impl DataPlane {
                 Err(Some(answer)) => return write_final(client, &operation.cell, &answer).await,
                 Err(None) => return Err(over()),
             };
+            others_first().await;
             // Whoever has left by now is sent nothing for: the first turn of an exchange may already write.
             if let Some(gone) = tokio::task::unconstrained(client.gone()).now_or_never() {
                 broke(&operation.cell, &gone);
@@ -221,6 +222,13 @@ impl DataPlane {
     }
 }
 
+/// Lets everybody go first who can read now. Under load the writes of many requests follow each other then, and whoever reads them on this
+/// machine is woken once for all of them and not once for each, which takes a third of a request's time (ADR 23). Where nobody is waiting
+/// it costs one look for more to read.
+async fn others_first() {
+    tokio::task::yield_now().await;
+}
+
 /// Writes what there is for the client, who may take his time for it, and no more than that.
 async fn write(client: &mut Downstream, cell: &OperationCell, piece: Piece) -> Result<()> {
     let bytes = piece.len();
@@ -229,6 +237,7 @@ async fn write(client: &mut Downstream, cell: &OperationCell, piece: Piece) -> R
         let slow = Error::explain(ErrorType::WriteTimedout, "the client reads too slowly");
         return Err(slow.into_down());
     }
+    others_first().await;
     // What there is room for is written at once: it is the client who makes this long.
     let began = Instant::now();
     client.write(piece, allowance).await?;
