@@ -4,7 +4,7 @@ use std::future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -18,12 +18,18 @@ pub(super) async fn read_small(
     stream: &mut (impl AsyncRead + Unpin),
     bytes: &mut BytesMut,
 ) -> io::Result<usize> {
-    future::poll_fn(|context| {
-        let mut room = [const { MaybeUninit::uninit() }; READ_BYTES];
-        let mut read = ReadBuf::uninit(&mut room);
-        ready!(Pin::new(&mut *stream).poll_read(context, &mut read))?;
-        bytes.extend_from_slice(read.filled());
-        Poll::Ready(Ok(read.filled().len()))
-    })
-    .await
+    future::poll_fn(|context| poll_read_small(stream, bytes, context)).await
+}
+
+/// One look for that.
+pub(super) fn poll_read_small(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: &mut BytesMut,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut room = [const { MaybeUninit::uninit() }; READ_BYTES];
+    let mut read = ReadBuf::uninit(&mut room);
+    ready!(Pin::new(stream).poll_read(context, &mut read))?;
+    bytes.extend_from_slice(read.filled());
+    Poll::Ready(Ok(read.filled().len()))
 }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::socket::Socket;
-use crate::proxy::io::{READ_BYTES, read_small};
+use crate::proxy::io::{READ_BYTES, poll_read_small, read_small};
 use crate::wire::Malformed;
 use crate::wire::answer::{self, Head};
 use crate::wire::body::{BodyReader, Step};
@@ -51,6 +51,29 @@ pub struct Http1 {
     interim: usize,
 }
 
+/// A piece of a request.
+pub struct Piece<'a> {
+    /// What is written first.
+    pub first: &'a [u8],
+    /// What follows it.
+    pub second: &'a [u8],
+    /// How much of both was written before.
+    pub from: usize,
+    /// Whether the request ends with it.
+    pub is_last: bool,
+    /// Whether to stop for what the server says while it takes nothing.
+    pub listens: bool,
+}
+
+/// What a write came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrote {
+    /// All of the piece.
+    All,
+    /// So much of it. The server has said something that was read.
+    Heard(usize),
+}
+
 /// A write that failed.
 #[derive(Debug)]
 pub struct NotWritten {
@@ -76,27 +99,25 @@ impl Http1 {
         }
     }
 
-    /// Writes a piece of the request, and what follows it, in as few system calls as it takes. The last piece says so.
-    pub async fn write(
-        &mut self,
-        first: &[u8],
-        second: &[u8],
-        last: bool,
-    ) -> Result<(), NotWritten> {
-        let mut written = 0_usize;
+    /// Writes a piece of the request, and what follows it, in as few system calls as it takes.
+    pub async fn write(&mut self, piece: &Piece<'_>) -> Result<Wrote, NotWritten> {
+        let Piece { first, second, .. } = *piece;
+        let mut written = piece.from;
         let mut pieces = Buf::chain(first, second);
+        pieces.advance(written.min(pieces.remaining()));
         // Over TLS a failed write may have let records out before. Only what is small certainly waits in the stream's own buffer until the
         // flush, which is then the first that the system sees of it.
         let is_plain = matches!(self.socket, Socket::Plain(_));
         let waits = first.len() + second.len() + RECORD_OVERHEAD <= STREAM_BUFFER;
         while pieces.has_remaining() {
-            match self.write_some(&mut pieces).await {
-                Ok(0) => {
+            match self.write_some(&mut pieces, piece.listens).await {
+                Ok(None) => return Ok(Wrote::Heard(written)),
+                Ok(Some(0)) => {
                     let error =
                         Error::explain(ErrorType::WriteError, "the connection takes no more");
                     return Err(self.not_written(written == 0 && (is_plain || waits), error));
                 }
-                Ok(bytes) => written += bytes,
+                Ok(Some(bytes)) => written += bytes,
                 Err(cause) => {
                     let error = Error::because(ErrorType::WriteError, "writing a request", cause);
                     return Err(self.not_written(written == 0 && (is_plain || waits), error));
@@ -108,8 +129,8 @@ impl Http1 {
             return Err(self.not_written(waits, error));
         }
         self.has_written = true;
-        self.is_sent |= last;
-        Ok(())
+        self.is_sent |= piece.is_last;
+        Ok(Wrote::All)
     }
 
     /// The head of the final answer. Interim ones (1xx) are skipped; 101 is final where a switch of protocols was asked for.
@@ -218,17 +239,34 @@ impl Http1 {
         Ok(read)
     }
 
-    async fn write_some(&mut self, pieces: &mut impl Buf) -> std::io::Result<usize> {
-        let socket = &mut self.socket;
+    /// `None` when the server takes nothing now and has said something.
+    async fn write_some(
+        &mut self,
+        pieces: &mut impl Buf,
+        listens: bool,
+    ) -> std::io::Result<Option<usize>> {
+        let (socket, bytes) = (&mut self.socket, &mut self.bytes);
+        let mut listens = listens;
         std::future::poll_fn(|context: &mut Context<'_>| {
             let mut slices = [IoSlice::new(&[]); 2];
             let count = pieces.chunks_vectored(&mut slices);
             let slices = slices.get(..count).unwrap_or_default();
-            let written = Pin::new(&mut *socket).poll_write_vectored(context, slices);
-            if let Poll::Ready(Ok(bytes)) = written {
-                pieces.advance(bytes);
+            if let Poll::Ready(wrote) = Pin::new(&mut *socket).poll_write_vectored(context, slices)
+            {
+                return Poll::Ready(wrote.map(|wrote| {
+                    pieces.advance(wrote);
+                    Some(wrote)
+                }));
             }
-            written
+            if listens {
+                match poll_read_small(socket, bytes, context) {
+                    Poll::Ready(Ok(1..)) => return Poll::Ready(Ok(None)),
+                    // Who says nothing more may still take the rest; the write tells.
+                    Poll::Ready(_) => listens = false,
+                    Poll::Pending => {}
+                }
+            }
+            Poll::Pending
         })
         .await
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection::Connection;
 use super::failure::broken;
-use super::http1::Http1;
+use super::http1::{Http1, Piece, Wrote};
 use super::limit::within;
 use super::spec::AttemptSpec;
 use crate::core::class::Class;
@@ -130,16 +130,30 @@ async fn write_http1(
             }
             let piece = large.split_to(large.len().min(WRITE_BYTES_MAX));
             let is_last = large.is_empty() && parts.peek().is_none();
-            let write = connection.write(&small, &piece, is_last);
-            let wrote = within(&spec.cell, timers.pause_ends(), Reached::Sent, write).await;
-            let failed = match wrote {
-                Ok(Ok(())) => None,
-                // The system took nothing: a stale pooled connection.
-                Ok(Err(failed)) if failed.nothing => {
-                    return Err(broken(Reached::NothingSent, &failed.error));
+            let mut from = 0;
+            let failed = loop {
+                let piece = Piece {
+                    first: &small,
+                    second: &piece,
+                    from,
+                    is_last,
+                    listens: early.is_none(),
+                };
+                let write = connection.write(&piece);
+                match within(&spec.cell, timers.pause_ends(), Reached::Sent, write).await {
+                    Ok(Ok(Wrote::All)) => break None,
+                    Ok(Ok(Wrote::Heard(so_far))) => from = so_far,
+                    // The system took nothing: a stale pooled connection.
+                    Ok(Err(failed)) if failed.nothing => {
+                        return Err(broken(Reached::NothingSent, &failed.error));
+                    }
+                    Ok(Err(failed)) => break Some(broken(Reached::Sent, &failed.error)),
+                    Err(_) => break Some(Reached::Sent.timed_out()),
                 }
-                Ok(Err(failed)) => Some(broken(Reached::Sent, &failed.error)),
-                Err(_) => Some(Reached::Sent.timed_out()),
+                early = early_head(connection, spec)?;
+                if let Some(head) = early.take_if(|head| !head.status.is_success()) {
+                    return Ok(Some(whole(head, Written::Part)));
+                }
             };
             if let Some(failed) = failed {
                 let head = match early {
