@@ -1,7 +1,7 @@
 //! Client connections: how many, which protocol, and how long a request's head may take.
 //!
-//! Pingora 0.9.1 hands each connection in cleartext, and those of HTTP/1.1 over TLS, to the "custom session" of its application; HTTP/2 over
-//! TLS it serves itself, stream by stream, and such a connection is counted before its handshake, in [`Gatekeeper`].
+//! Pingora's listeners hand each connection over after its handshake, if it has one; before that it is counted in [`Gatekeeper`]. The frames
+//! of HTTP/2 are Pingora's, from the preface on, which is waited for here: Pingora 0.9.1 would wait for it without an end.
 //!
 //! Not here: requests (`service`) and the bytes of a connection (`downstream`). Invariants: a connection has a seat from before its first
 //! byte (over TLS: before its handshake) until it is closed and nobody works on a request of it; without a seat nothing of it is read but
@@ -17,7 +17,7 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::H2Options;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::protocols::raw_connect::ProxyDigest;
-use pingora_core::protocols::{GetProxyDigest, Stream};
+use pingora_core::protocols::{ALPN, GetProxyDigest, Stream};
 use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::ResponseHeader;
@@ -46,12 +46,31 @@ const TURN_AWAY_TIME: Duration = Duration::from_millis(500);
 /// The data plane as Pingora's application for connections.
 pub struct Front {
     plane: DataPlane,
+    streams: Arc<Streams>,
+}
+
+#[async_trait]
+impl ServerApp for Front {
+    async fn process_new(
+        self: &Arc<Self>,
+        stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let (front, shutdown) = (Arc::clone(self), shutdown.clone());
+        // A task of its own: the one that Pingora accepted it in carries the state of handshakes, which is larger than all of a request's.
+        tokio::spawn(async move { front.serve(stream, &shutdown).await });
+        None
+    }
+}
+
+/// The same for the streams of HTTP/2 connections, whose frames are Pingora's.
+struct Streams {
+    plane: DataPlane,
     options: HttpServerOptions,
 }
 
 #[async_trait]
-impl HttpServerApp for Front {
-    /// A stream of an HTTP/2 connection.
+impl HttpServerApp for Streams {
     async fn process_new_http(
         self: &Arc<Self>,
         session: ServerSession,
@@ -71,36 +90,36 @@ impl HttpServerApp for Front {
     fn server_options(&self) -> Option<&HttpServerOptions> {
         Some(&self.options)
     }
-
-    async fn process_custom_session(
-        self: Arc<Self>,
-        stream: Stream,
-        shutdown: &ShutdownWatch,
-    ) -> Option<Stream> {
-        let shutdown = shutdown.clone();
-        // A task of its own: the one that Pingora accepted it in carries the state of handshakes, which is larger than all of a request's.
-        tokio::spawn(async move { self.serve(stream, shutdown).await });
-        None
-    }
 }
 
 impl Front {
     /// The application. An idle HTTP/2 connection is closed after so long.
     pub fn new(plane: DataPlane, h2_idle: Duration) -> Front {
         let mut options = HttpServerOptions::default();
-        options.force_custom = true;
         options.h2_idle_timeout = Some(h2_idle);
-        Front { plane, options }
+        let streams = Streams {
+            plane: plane.clone(),
+            options,
+        };
+        Front {
+            plane,
+            streams: Arc::new(streams),
+        }
     }
 
-    async fn serve(self: Arc<Self>, stream: Stream, shutdown: ShutdownWatch) {
+    async fn serve(&self, stream: Stream, shutdown: &ShutdownWatch) {
         if stream.get_ssl_digest().is_some() {
-            // It was counted before its handshake.
-            return self.serve_http1(Http1::new(stream, false), &shutdown).await;
+            // It was counted before its handshake, which has said what is spoken.
+            let connection = match stream.selected_alpn_proto() {
+                Some(ALPN::H2) => Http1::expecting_http2(stream),
+                _ => Http1::new(stream),
+            };
+            return self.serve_http1(connection, shutdown).await;
         }
         match self.gateway().connection() {
             Some(seat) => {
-                self.serve_http1(Http1::new(stream, true), &shutdown).await;
+                let connection = Http1::open_to_http2(stream);
+                self.serve_http1(connection, shutdown).await;
                 drop(seat);
             }
             None => self.turn_away(stream).await,
@@ -108,7 +127,7 @@ impl Front {
     }
 
     /// One request after the other, or HTTP/2 if that is what is spoken.
-    async fn serve_http1(self: &Arc<Self>, connection: Http1, shutdown: &ShutdownWatch) {
+    async fn serve_http1(&self, connection: Http1, shutdown: &ShutdownWatch) {
         let mut client = Downstream::Http1(connection);
         let mut idle = None;
         loop {
@@ -151,7 +170,7 @@ impl Front {
         }
     }
 
-    async fn serve_http2(self: &Arc<Self>, client: Downstream, shutdown: &ShutdownWatch) {
+    async fn serve_http2(&self, client: Downstream, shutdown: &ShutdownWatch) {
         let Downstream::Http1(connection) = client else {
             return;
         };
@@ -159,7 +178,7 @@ impl Front {
         let (stream, early) = connection.into_parts();
         let pause_max = config.snapshot.server.client_write_timeout;
         let line = Line::new(stream, early, pause_max);
-        let _ = Box::pin(self.process_new(Box::new(line), shutdown)).await;
+        let _ = Box::pin(self.streams.process_new(Box::new(line), shutdown)).await;
     }
 
     fn gateway(&self) -> &Arc<Gateway> {
@@ -180,7 +199,7 @@ impl Front {
         let Some(_seat) = gateway.turned_away.take(TURNED_AWAY_MAX) else {
             return;
         };
-        let mut connection = Http1::new(stream, false);
+        let mut connection = Http1::new(stream);
         let time = HeadTime {
             idle: None,
             whole: TURN_AWAY_TIME,

@@ -1,4 +1,4 @@
-//! A client's HTTP/2 connection in cleartext, from its first byte on.
+//! A client's HTTP/2 connection, from its first byte on.
 //!
 //! Its beginning was read to see what it speaks, and is given again. And its writes end by themselves: HTTP/2 writes for all streams of a
 //! connection at once, and would wait for ever for a client that stays and reads nothing. Invariant: beside that, bytes and their order

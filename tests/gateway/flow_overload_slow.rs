@@ -295,7 +295,7 @@ async fn a_head_that_cannot_be_written_ends_its_connection() {
     // R-D4
     let pause_max = Duration::from_millis(200);
     let (mut client, server) = tokio::io::duplex(64);
-    let mut connection = Http1::new(Box::new(server), false);
+    let mut connection = Http1::new(Box::new(server));
     let head = b"GET / HTTP/1.1\r\nhost: g\r\n\r\n";
     let time = HeadTime {
         idle: None,

@@ -95,6 +95,15 @@ async fn a_head_has_its_time_under_tls() {
     )
     .await;
     assert_eq!(answer, "");
+    // And who has promised HTTP/2 begins with its preface, whole and in time, and with nothing else.
+    for (first, then) in [
+        (b"".as_slice(), b"".as_slice()),
+        (&PREFACE[..20], b""),
+        (b"GET /v1/models HTTP/1.1\r\nhost: g\r\n\r\n", b""),
+    ] {
+        let stream = identity.connect(rondo.addr, "h2").await;
+        assert_eq!(drip(stream, first, then).await, "");
+    }
     let mut client = Connection::h1_tls(rondo.addr, &identity).await;
     assert_eq!(client.call(chat("m")).await.status, 200);
     rondo.assert_quiet().await;

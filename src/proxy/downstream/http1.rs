@@ -47,8 +47,18 @@ pub struct Http1 {
     /// Whether the connection may serve another request.
     pub(super) keeps: bool,
     pub(super) answer: Answer,
-    /// Whether nothing has been served on it, and HTTP/2 may be spoken.
-    may_be_http2: bool,
+    http2: Http2,
+}
+
+/// Whether HTTP/2 is spoken on a connection on which nothing was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Http2 {
+    /// It is not.
+    No,
+    /// By a client with prior knowledge.
+    Maybe,
+    /// The handshake of TLS has said so.
+    Yes,
 }
 
 /// Why there is no request.
@@ -73,8 +83,8 @@ pub struct HeadTime {
 }
 
 impl Http1 {
-    /// A new connection. HTTP/2 is looked for where nothing has said what is spoken.
-    pub fn new(stream: Stream, may_be_http2: bool) -> Http1 {
+    /// A new connection.
+    pub fn new(stream: Stream) -> Http1 {
         Http1 {
             stream,
             bytes: BytesMut::new(),
@@ -84,7 +94,23 @@ impl Http1 {
             body: BodyReader::new(Framing::Empty),
             keeps: false,
             answer: Answer::Ended,
-            may_be_http2,
+            http2: Http2::No,
+        }
+    }
+
+    /// A new connection whose client may speak HTTP/2 by prior knowledge.
+    pub fn open_to_http2(stream: Stream) -> Http1 {
+        Http1 {
+            http2: Http2::Maybe,
+            ..Http1::new(stream)
+        }
+    }
+
+    /// A new connection that says it speaks HTTP/2.
+    pub fn expecting_http2(stream: Stream) -> Http1 {
+        Http1 {
+            http2: Http2::Yes,
+            ..Http1::new(stream)
         }
     }
 
@@ -125,14 +151,17 @@ impl Http1 {
         if self.bytes.is_empty() {
             return Ok(false);
         }
-        if self.may_be_http2 {
+        if self.http2 != Http2::No {
             if self.bytes.starts_with(PREFACE) {
                 return Err(NoRequest::Http2);
             }
             if PREFACE.starts_with(&self.bytes) {
                 return Ok(false);
             }
-            self.may_be_http2 = false;
+            if self.http2 == Http2::Yes {
+                return Err(NoRequest::Closed);
+            }
+            self.http2 = Http2::No;
         }
         // The first look finds what is no head at all.
         let is_first = self.searched == 0;
