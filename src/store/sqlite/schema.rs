@@ -2,9 +2,10 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use super::knowledge::Knowledge;
 use super::layout::tables;
 use super::reader::{attempts_of, columns, stored};
-use super::rows::{Knowledge, Rows, Values};
+use super::rows::{Rows, Values};
 use crate::ledger::columns::{ATTEMPTS, OPERATIONS, Stored, Value};
 
 /// The version of the tables that this program writes.
