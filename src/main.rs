@@ -9,14 +9,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rondo::app::App;
-use rondo::app::catalog::Catalog;
 use rondo::app::daemon;
 use rondo::app::health;
 use rondo::app::server::{self, ServeError, StartOptions};
 use rondo::app::signals::Signals;
 use rondo::config::{self, Env, Environment, ProcessEnv};
 use rondo::explain::{self, Request};
-use rondo::mock::run_standalone;
+use rondo::mock::{Catalog, run_standalone};
 use rondo::providers::corpus::{self, Known, LINE_BYTES_MAX};
 use tokio::runtime::{Builder, Runtime};
 

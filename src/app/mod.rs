@@ -4,7 +4,6 @@
 
 mod admin_host;
 mod admin_service;
-pub mod catalog;
 pub mod daemon;
 mod drain;
 pub mod health;
@@ -25,6 +24,7 @@ use crate::config::{self, Environment, Loaded, Problem, Problems, ProcessEnv};
 use crate::core::limits::READ_ON_MAX;
 use crate::core::time::WallTime;
 use crate::ledger::store::Reader;
+use crate::mock::Catalog;
 use crate::policy::buffered::BufferedBytes;
 use crate::policy::overload::Occupancy;
 use crate::policy::snapshot::Snapshot;
@@ -40,7 +40,6 @@ use crate::proxy::resolver::Resolver;
 use crate::store::look;
 use crate::telemetry::{ReloadResult, Setup, Telemetry};
 
-use catalog::Catalog;
 use mocks::Mocks;
 use records::Records;
 

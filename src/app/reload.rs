@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{App, Catalog, LastLoad, warn_of};
+use super::{App, LastLoad, warn_of};
 use crate::config::reload::{changes, needs_restart};
 use crate::config::{self, Environment, Loaded, Problems, ProcessEnv};
+use crate::mock::Catalog;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::prepared::{Prepared, Shared};
 use crate::telemetry::ReloadResult;

@@ -13,12 +13,13 @@ use rondo::core::settlement::State;
 use rondo::core::time::WallTime;
 use rondo::ledger::columns::StoredRecord;
 use rondo::ledger::store::{Cursor, Query, Reader, StoreError, SumBy};
+use rondo::mock::Catalog;
 use rondo::policy::secret::Secret;
 use rondo::policy::snapshot::LedgerStore;
 use rondo::records::ask::{self, PAGE_RECORDS_MAX, Since};
 use rondo::records::json::{RecordView, SumView};
 use rondo::records::{self, cursor, page};
-use rondo::{app::catalog::Catalog, store::look};
+use rondo::store::look;
 
 use super::ConfigFile;
 use crate::{BAD_CONFIG, print};

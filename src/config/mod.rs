@@ -83,7 +83,7 @@ impl Env for ProcessEnv {
     }
 }
 
-/// What is known about adapters. The registry of the providers layer implements it.
+/// What is known about adapters. The mock layer implements it, where adapters and scripts are both known.
 pub trait AdapterCatalog {
     /// The adapter's own name and the API formats that it speaks.
     fn find(&self, name: &str) -> Option<(&'static str, ApiSet)>;
@@ -91,11 +91,8 @@ pub trait AdapterCatalog {
     fn names(&self) -> Vec<&'static str>;
     /// The public address of the adapter's provider, where there is one.
     fn default_base_url(&self, name: &str) -> Option<&'static str>;
-    /// What is wrong with a mock script, if something is. By default nothing is looked at.
-    fn check_mock(&self, script: &str) -> Result<(), String> {
-        let _ = script;
-        Ok(())
-    }
+    /// What is wrong with a mock script, if something is.
+    fn check_mock(&self, script: &str) -> Result<(), String>;
 }
 
 /// What [`load`] needs beside the file.

@@ -311,7 +311,7 @@ impl Executor {
 
     /// Keeps what a failure says of the key. The not-before instant of a certified rejection: for this operation in full, for others within
     /// the cooldown's bound. A key that is not accepted or used up is set aside for everyone.
-    fn learn(&mut self, open: &OpenSend, report: &AttemptReport, now: MonoTime) {
+    pub(super) fn learn(&mut self, open: &OpenSend, report: &AttemptReport, now: MonoTime) {
         let begin = &open.begin;
         let Some((_, target)) = self.plan.target(begin.candidate) else {
             return;

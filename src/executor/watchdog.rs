@@ -1,8 +1,8 @@
 //! The instant at which the wait that an attempt is in ends by itself, and what the attempt then comes to (R-L4).
 //!
 //! The shell holds the timers; here is what they will say, so that a cancel which is processed at or after the instant finds the
-//! attempt as the timer would have left it, whichever of the two was heard first. Not here: the durations. The instant lives in the
-//! open send, so it ends with it.
+//! attempt, and what others know of its target, as the timer would have left them, whichever of the two was heard first. Not here: the
+//! durations. The instant lives in the open send, so it ends with it.
 
 use super::conclude::{DEADLINE, UPSTREAM_TIMEOUT};
 use super::effect::{Next, Note, WaitEnd};
@@ -77,7 +77,7 @@ impl Executor {
         let is_late = now >= self.plan.deadline;
         match (phase.run_out(now), phase) {
             (Some(reached), Phase::Selected(open) | Phase::Sending(open)) => {
-                notes.push(run_out(open, reached));
+                notes.push(self.run_out(open, reached, now));
                 self.suppress_for_nobody(notes);
                 match reached {
                     Reached::Sent => self.end_late(UPSTREAM_TIMEOUT, notes),
@@ -90,7 +90,7 @@ impl Executor {
                 self.on_delivered(open, report, StreamEnd::UpstreamTimedOut, notes)
             }
             (None, Phase::Sending(open)) if is_late => {
-                notes.push(run_out(open, Reached::Sent));
+                notes.push(self.run_out(open, Reached::Sent, now));
                 self.suppress_for_nobody(notes);
                 self.end_late(UPSTREAM_TIMEOUT, notes)
             }
@@ -111,11 +111,14 @@ impl Executor {
     fn end_late(&mut self, reason: &'static str, notes: &mut Vec<Note>) -> Next {
         self.end_unanswered(OperationOutcome::TimedOut, State::TimedOut, reason, notes)
     }
-}
 
-/// Settles an attempt that has run out of time, as its timer would have.
-fn run_out(open: OpenSend, reached: Reached) -> Note {
-    let report = reached.timed_out();
-    let state = settled_state(&report);
-    open.settle(Some(report), Decision::Stop(Stop::ClientGone), state)
+    /// Settles an attempt that has run out of time, and learns of its target, as its timer would have. What only this operation would
+    /// have known ends with it.
+    fn run_out(&mut self, open: OpenSend, reached: Reached, now: MonoTime) -> Note {
+        let report = reached.timed_out();
+        self.learn(&open, &report, now);
+        self.unpin(&open.begin, &report);
+        let state = settled_state(&report);
+        open.settle(Some(report), Decision::Stop(Stop::ClientGone), state)
+    }
 }

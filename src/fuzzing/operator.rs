@@ -9,13 +9,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::choice;
-use crate::config::{AdapterCatalog, Env, Loaded, Problem, compile_text, effective};
-use crate::core::api::{Api, ApiSet};
+use crate::config::{Env, Loaded, Problem, compile_text, effective};
+use crate::core::api::Api;
 use crate::core::time::{MonoTime, WallTime};
 use crate::explain::{self, Live, Request};
-use crate::mock::{Plan, Question, Script};
+use crate::mock::{Catalog, Plan, Question, Script};
 use crate::policy::snapshot::Snapshot;
-use crate::providers::registry;
 use crate::records::ask::PAGE_RECORDS_MAX;
 use crate::records::{cursor, query};
 
@@ -43,27 +42,6 @@ impl Env for Everything {
     }
 }
 
-struct Adapters;
-
-impl AdapterCatalog for Adapters {
-    fn find(&self, name: &str) -> Option<(&'static str, ApiSet)> {
-        registry::find(name).map(|adapter| (adapter.name, adapter.speaks))
-    }
-
-    fn names(&self) -> Vec<&'static str> {
-        registry::all().iter().map(|adapter| adapter.name).collect()
-    }
-
-    fn default_base_url(&self, name: &str) -> Option<&'static str> {
-        registry::find(name)?.default_base_url
-    }
-
-    fn check_mock(&self, script: &str) -> Result<(), String> {
-        let read = Script::parse(script).map(|_| ());
-        read.map_err(|error| error.to_string())
-    }
-}
-
 /// Configurations: a snapshot, or findings that stand inside the text, are short and tell no secret. What is accepted is accepted as its
 /// own reload, and as the same.
 pub fn config(input: &[u8]) {
@@ -71,7 +49,7 @@ pub fn config(input: &[u8]) {
         return;
     };
     let compile = |previous: Option<&Snapshot>| {
-        let (env, catalog) = (Everything, Adapters);
+        let (env, catalog) = (Everything, Catalog);
         compile_text("f", text, Path::new("d"), &env, &catalog, previous)
     };
     let hidden = hidden(text);
@@ -209,7 +187,7 @@ routes:
     targets: [{ name: g, provider: g, model: z }]
 ledger: { store: 'off' }
 ";
-    let (env, catalog) = (Everything, Adapters);
+    let (env, catalog) = (Everything, Catalog);
     let loaded = compile_text("f", text, Path::new(""), &env, &catalog, None);
     loaded.ok().map(|loaded| loaded.snapshot)
 });

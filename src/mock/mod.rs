@@ -52,6 +52,7 @@
 
 pub mod answer;
 pub mod ask;
+pub mod catalog;
 pub mod plan;
 pub mod presets;
 pub mod script;
@@ -73,6 +74,7 @@ pub mod server;
 #[cfg(feature = "proxy")]
 pub mod standalone;
 
+pub use catalog::Catalog;
 pub use plan::{Place, Plan, Question};
 pub use presets::Preset;
 #[cfg(feature = "proxy")]

@@ -439,7 +439,8 @@ fn health(route: &Route, now: MonoTime) -> Vec<String> {
     .collect()
 }
 
-// R-L5: a cancel, timely or late, leaves the health of every key and target as it found it.
+// R-L5: a cancel, timely or late, cools no key and sets none aside. Silence counts where failures do, which this route does not
+// (`executor_late_cancel`).
 #[test]
 fn a_cancel_touches_nobodys_health() {
     let spec = two_rounds(2).keys(2).http_5xx();

@@ -18,6 +18,7 @@ mod executor_failover_time;
 mod executor_fallback;
 mod executor_health;
 mod executor_keys;
+mod executor_late_cancel;
 mod executor_limits;
 mod executor_precedence;
 mod executor_probes;

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rondo::config::{AdapterCatalog, Env, Environment, load};
+use rondo::config::{Env, Environment, load};
 use rondo::core::api::{Api, ApiSet};
 use rondo::core::time::{MonoTime, WallTime};
 use rondo::executor::event::Event;
 use rondo::executor::plan::Plan;
+use rondo::mock::Catalog;
 use rondo::policy::ordering::{self, Facts};
 use rondo::policy::route::Route;
 use rondo::policy::snapshot::Snapshot;
 use rondo::providers::planning;
-use rondo::providers::registry;
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 
@@ -188,22 +188,6 @@ impl Env for Memory {
 
     fn cores(&self) -> usize {
         1
-    }
-}
-
-struct Catalog;
-
-impl AdapterCatalog for Catalog {
-    fn find(&self, name: &str) -> Option<(&'static str, ApiSet)> {
-        registry::find(name).map(|adapter| (adapter.name, adapter.speaks))
-    }
-
-    fn names(&self) -> Vec<&'static str> {
-        registry::all().iter().map(|adapter| adapter.name).collect()
-    }
-
-    fn default_base_url(&self, name: &str) -> Option<&'static str> {
-        registry::find(name)?.default_base_url
     }
 }
 

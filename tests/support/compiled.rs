@@ -4,10 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rondo::config::{AdapterCatalog, Env, compile_text};
-use rondo::core::api::ApiSet;
+use rondo::config::{Env, compile_text};
+use rondo::mock::Catalog;
 use rondo::policy::snapshot::Snapshot;
-use rondo::providers::registry;
 
 struct Nothing;
 
@@ -25,29 +24,13 @@ impl Env for Nothing {
     }
 }
 
-struct Adapters;
-
-impl AdapterCatalog for Adapters {
-    fn find(&self, name: &str) -> Option<(&'static str, ApiSet)> {
-        registry::find(name).map(|adapter| (adapter.name, adapter.speaks))
-    }
-
-    fn names(&self) -> Vec<&'static str> {
-        registry::all().iter().map(|adapter| adapter.name).collect()
-    }
-
-    fn default_base_url(&self, _name: &str) -> Option<&'static str> {
-        None
-    }
-}
-
 pub fn compiled(yaml: &str, previous: Option<&Snapshot>) -> Arc<Snapshot> {
     let loaded = compile_text(
         "test.yaml",
         yaml,
         Path::new(""),
         &Nothing,
-        &Adapters,
+        &Catalog,
         previous,
     );
     Arc::new(

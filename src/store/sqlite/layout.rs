@@ -202,12 +202,11 @@ fn typed(kind: Kind, presence: Presence) -> String {
     format!("{kind}{presence}")
 }
 
-/// The tables, the views of them, and the guards.
+/// The tables and the guards.
 ///
 /// Rows are appended, whatever ids clients send; only the index by id pays for disorder. Nearly every operation has one attempt, which lies
 /// in the record itself; the others are in `further_attempts`. Indexes are what finding an operation, retention, recovery and the listing
-/// by time need, and nothing else; each is paid for at every write. A view names its record first and fetches the shape by its number
-/// (`CROSS JOIN`), so that a condition on the record uses its indexes.
+/// by time need, and nothing else; each is paid for at every write.
 pub(super) fn tables() -> String {
     let (operations, attempts) = (Layout::operations(), Layout::attempts());
     let shapes = operations.shape_table() + &attempts.shape_table();
@@ -216,8 +215,6 @@ pub(super) fn tables() -> String {
     let further = attempts.fact_columns(None);
     let guards = guard("records", "", "") + &guard("records", "attempt_", "_attempt");
     let guards = guards + &guard("further_attempts", "attempt_", "");
-    let shown = operations.shown("r", "");
-    let shown_attempts = attempt_rows("");
     format!(
         "{shapes}\
          CREATE TABLE records (row INTEGER PRIMARY KEY, operation_id TEXT NOT NULL, shape INTEGER NOT NULL,
@@ -229,17 +226,33 @@ pub(super) fn tables() -> String {
          CREATE INDEX records_pending ON records (shape) WHERE pending = 1;
          CREATE INDEX records_attempt_pending ON records (shape) WHERE attempt_pending = 1;
          CREATE INDEX further_attempts_pending ON further_attempts (row) WHERE attempt_pending = 1;
-         {guards}
-         CREATE VIEW operations AS SELECT {shown} FROM records r CROSS JOIN operation_shapes s ON s.shape = r.shape;
-         CREATE VIEW attempts AS {shown_attempts};\n"
+         {guards}"
     )
 }
 
-/// Every attempt, with more columns of its operation's record `r`: what a join of the two views would show, for which SQLite would copy
-/// all attempts first.
+/// The views of the tables, by their names, as the file has them.
+///
+/// A view names its record first and fetches the shape by its number (`CROSS JOIN`), so that a condition on the record uses its indexes.
+pub(super) fn views() -> [(&'static str, String); 2] {
+    let shown = Layout::operations().shown("r", "");
+    let operations = format!(
+        "CREATE VIEW operations AS SELECT {shown} FROM records r CROSS JOIN operation_shapes s ON s.shape = r.shape"
+    );
+    let attempts = format!("CREATE VIEW attempts AS {}", attempt_rows(""));
+    [("operations", operations), ("attempts", attempts)]
+}
+
+/// Every attempt, with more columns of its operation's record `r`: what a join of the two views would show, which would look each
+/// record up a second time.
+///
+/// The number of a first attempt has the type of the others' (`CAST`): SQLite joins the two halves of a `UNION ALL` one by one only if
+/// each column has one affinity, and else copies all attempts first (`a_join_of_the_views_searches`).
 pub(super) fn attempt_rows(more: &str) -> String {
     let layout = Layout::attempts();
-    let (first, further) = (layout.shown("r", "1"), layout.shown("f", "f.attempt_no"));
+    let (first, further) = (
+        layout.shown("r", "CAST(1 AS INTEGER)"),
+        layout.shown("f", "f.attempt_no"),
+    );
     format!(
         "SELECT {first}{more} FROM records r CROSS JOIN operation_shapes o ON o.shape = r.shape
              CROSS JOIN attempt_shapes s ON s.shape = r.attempt_shape

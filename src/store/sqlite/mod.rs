@@ -4,6 +4,7 @@
 //! its state again (the `WHERE` of every change, and a trigger behind it); a key that another operation has is left alone, and the later
 //! operation is kept under a name of its own.
 
+mod knowledge;
 mod layout;
 mod reader;
 mod rows;
@@ -32,7 +33,8 @@ use crate::ledger::store::{
 };
 use crate::policy::snapshot::Durability;
 
-use rows::{Knowledge, Rows, Values, highest};
+use knowledge::Knowledge;
+use rows::{Rows, Values, highest};
 use schema::borrowed;
 
 /// How long one statement waits for another process that has the file: a hand-over, a backup, a migration. It blocks the writer alone.

@@ -3,21 +3,16 @@
 //! Not here: transactions. Invariants: a row that is not pending is not written to; a key that another operation has is left alone, and
 //! the later operation keeps the name that it was given then.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, OptionalExtension, ToSql, Transaction, params};
 
+use super::knowledge::Knowledge;
 use super::layout::{How, Layout};
-use super::shapes::{SPAN, Shapes};
-use super::sql::{self, Statements};
+use super::shapes::SPAN;
+use super::sql;
 use crate::core::settlement::State;
 use crate::ledger::columns::Value;
 use crate::ledger::store::{LateUsage, renamed};
-
-/// Renamed operations of this process that are remembered; beyond it every operation is looked for under both names.
-const RENAMED_MAX: usize = 65_536;
 
 /// A value as SQLite takes it.
 pub(super) struct Bound<'a>(pub Value<'a>);
@@ -30,69 +25,6 @@ impl ToSql for Bound<'_> {
             Value::Number(number) => ValueRef::Integer(number),
             Value::Flag(flag) => ValueRef::Integer(i64::from(flag)),
         }))
-    }
-}
-
-/// What the writer knows beside the file.
-#[derive(Debug)]
-pub(super) struct Knowledge {
-    pub operations: Layout,
-    pub attempts: Layout,
-    pub statements: Statements,
-    pub operation_shapes: Shapes,
-    pub attempt_shapes: Shapes,
-    pub names: Names,
-}
-
-impl Knowledge {
-    pub(super) fn new() -> Knowledge {
-        let (operations, attempts) = (Layout::operations(), Layout::attempts());
-        Knowledge {
-            statements: Statements::new(&operations, &attempts),
-            operation_shapes: Shapes::new(&operations),
-            attempt_shapes: Shapes::new(&attempts),
-            operations,
-            attempts,
-            names: Names::default(),
-        }
-    }
-
-    /// A transaction failed: what was learned in it is not so.
-    pub(super) fn forget(&mut self) {
-        self.operation_shapes.forget();
-        self.attempt_shapes.forget();
-    }
-}
-
-/// Which operations may have been renamed. Whoever had an id first may have been pruned since, so its row does not tell.
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    /// This process. Of others nothing is known.
-    own: Option<Arc<str>>,
-    /// Its operations that were renamed. Too many are no harm.
-    renamed: HashSet<i64>,
-}
-
-impl Names {
-    /// This is the process now, and those are its renamed operations.
-    pub(super) fn begin(&mut self, own: &Arc<str>, renamed: Vec<i64>) {
-        if self.own.as_ref() != Some(own) {
-            self.renamed.clear();
-        }
-        self.own = Some(Arc::clone(own));
-        self.renamed.extend(renamed);
-    }
-
-    fn may_be_renamed(&self, boot_id: &str, sequence: i64) -> bool {
-        self.own.as_deref() != Some(boot_id)
-            || self.renamed.len() >= RENAMED_MAX
-            || self.renamed.contains(&sequence)
-    }
-
-    fn note(&mut self, sequence: i64) {
-        if self.renamed.len() < RENAMED_MAX {
-            self.renamed.insert(sequence);
-        }
     }
 }
 
@@ -202,7 +134,6 @@ impl<'t, 'k> Rows<'t, 'k> {
         let (first, further) = split(attempts);
         let shape = self.operation_shape(operation)?;
         let attempt_shape = first.map(|first| self.attempt_shape(first)).transpose()?;
-        let pending = is_pending(&self.knowledge.operations, operation);
         // In a table that was emptied numbers go on where they were.
         let row = self
             .is_empty
@@ -215,18 +146,14 @@ impl<'t, 'k> Rows<'t, 'k> {
         };
         bind(row.unwrap_or(Value::Null))?;
         bind(Value::Text(id))?;
-        bind(Value::Number(shape))?;
-        bind(Value::Flag(pending))?;
-        for value in facts(&self.knowledge.operations, operation, started) {
-            bind(value)?;
-        }
-        let attempts = &self.knowledge.attempts;
-        bind(attempt_shape.map_or(Value::Null, Value::Number))?;
-        bind(first.map_or(Value::Null, |first| {
-            Value::Flag(is_pending(attempts, first))
-        }))?;
-        for value in facts(attempts, first.unwrap_or_default(), started) {
-            bind(value)?;
+        let layout = &self.knowledge.operations;
+        kept(layout, operation, started, shape).try_for_each(&mut bind)?;
+        let layout = &self.knowledge.attempts;
+        match first.zip(attempt_shape) {
+            Some((first, shape)) => {
+                kept(layout, first, started, shape).try_for_each(&mut bind)?;
+            }
+            None => none_kept(layout).try_for_each(&mut bind)?,
         }
         if self.insert.raw_execute()? == 0 {
             return Ok(None);
@@ -254,18 +181,11 @@ impl<'t, 'k> Rows<'t, 'k> {
         let mut written = 0;
         if found.is_pending {
             let shape = self.operation_shape(operation)?;
-            let layout = &self.knowledge.operations;
-            let pending = is_pending(layout, operation);
-            let facts = facts(layout, operation, found.started_at);
+            let started = found.started_at;
+            let values = kept(&self.knowledge.operations, operation, started, shape);
             let text = &self.knowledge.statements.operation;
-            written += run(
-                self.transaction,
-                text,
-                [found.row, shape],
-                pending,
-                facts,
-                None,
-            )?;
+            let statement = self.transaction.prepare_cached(text)?;
+            written += run(statement, found.row, values, None)?;
         } else if is_pending(&self.knowledge.operations, operation) {
             // It is settled already, and with it all its attempts: this is the past.
             return Ok(0);
@@ -273,18 +193,10 @@ impl<'t, 'k> Rows<'t, 'k> {
         let (first, further) = split(attempts);
         if let Some(first) = first.filter(|_| found.attempt_is_pending != Some(false)) {
             let shape = self.attempt_shape(first)?;
-            let layout = &self.knowledge.attempts;
-            let facts = facts(layout, first, found.started_at);
-            let pending = is_pending(layout, first);
+            let values = kept(&self.knowledge.attempts, first, found.started_at, shape);
             let text = &self.knowledge.statements.attempt;
-            written += run(
-                self.transaction,
-                text,
-                [found.row, shape],
-                pending,
-                facts,
-                None,
-            )?;
+            let statement = self.transaction.prepare_cached(text)?;
+            written += run(statement, found.row, values, None)?;
         }
         for attempt in further {
             written += self.further(found.row, found.started_at, attempt.as_ref())?;
@@ -299,19 +211,10 @@ impl<'t, 'k> Rows<'t, 'k> {
         attempt: &[Value<'_>],
     ) -> rusqlite::Result<usize> {
         let shape = self.attempt_shape(attempt)?;
-        let layout = &self.knowledge.attempts;
-        let facts = facts(layout, attempt, started);
-        let pending = is_pending(layout, attempt);
+        let values = kept(&self.knowledge.attempts, attempt, started, shape);
         let text = &self.knowledge.statements.further;
-        let number = attempt_no(attempt);
-        run(
-            self.transaction,
-            text,
-            [row, shape],
-            pending,
-            facts,
-            Some(number),
-        )
+        let statement = self.transaction.prepare_cached(text)?;
+        run(statement, row, values, Some(attempt_no(attempt)))
     }
 
     fn find(&self, id: &str, boot_id: &str, sequence: i64) -> rusqlite::Result<Option<Found>> {
@@ -407,19 +310,28 @@ fn is_pending(layout: &Layout, values: &[Value<'_>]) -> bool {
     values.get(layout.state) == Some(&Value::Text(State::Pending.label()))
 }
 
-/// What a row has for itself, as it is kept.
-fn facts<'v>(
+/// A row as it is kept: its shape, whether it is pending, and what it has for itself.
+fn kept<'v>(
     layout: &Layout,
     values: &[Value<'v>],
     started: i64,
+    shape: i64,
 ) -> impl Iterator<Item = Value<'v>> {
-    layout.facts.iter().map(move |fact| {
+    let facts = layout.facts.iter().map(move |fact| {
         let value = values.get(fact.at).copied().unwrap_or(Value::Null);
         match (fact.how, value) {
             (How::Since, Value::Number(at)) => Value::Number(at.saturating_sub(started)),
             _ => value,
         }
-    })
+    });
+    let pending = Value::Flag(is_pending(layout, values));
+    [Value::Number(shape), pending].into_iter().chain(facts)
+}
+
+/// The same of a row that there is not.
+fn none_kept(layout: &Layout) -> impl Iterator<Item = Value<'static>> {
+    let count = layout.facts.len().saturating_add(2);
+    std::iter::repeat_n(Value::Null, count)
 }
 
 /// Binds a value, unless it is bound already.
@@ -444,22 +356,14 @@ fn bind_changed(
     statement.raw_bind_parameter(at, Bound(value))
 }
 
-/// Runs a statement that takes a row, a shape, whether it is pending, the facts, and perhaps a number.
+/// Runs a statement that takes a row, what is kept of it, and perhaps a number.
 fn run<'v>(
-    transaction: &Transaction<'_>,
-    text: &str,
-    [row, shape]: [i64; 2],
-    pending: bool,
-    facts: impl Iterator<Item = Value<'v>>,
+    mut statement: CachedStatement<'_>,
+    row: i64,
+    kept: impl Iterator<Item = Value<'v>>,
     number: Option<i64>,
 ) -> rusqlite::Result<usize> {
-    let mut statement = transaction.prepare_cached(text)?;
-    let head = [
-        Value::Number(row),
-        Value::Number(shape),
-        Value::Flag(pending),
-    ];
-    let values = head.into_iter().chain(facts);
+    let values = std::iter::once(Value::Number(row)).chain(kept);
     for (place, value) in (1..).zip(values.chain(number.map(Value::Number))) {
         statement.raw_bind_parameter(place, Bound(value))?;
     }

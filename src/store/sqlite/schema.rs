@@ -2,9 +2,10 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::layout::tables;
+use super::knowledge::Knowledge;
+use super::layout::{tables, views};
 use super::reader::{attempts_of, columns, stored};
-use super::rows::{Knowledge, Rows, Values};
+use super::rows::{Rows, Values};
 use crate::ledger::columns::{ATTEMPTS, OPERATIONS, Stored, Value};
 
 /// The version of the tables that this program writes.
@@ -35,7 +36,7 @@ pub(super) fn version(connection: &Connection) -> Result<i64, Unfit> {
 
 /// Brings the file to this version, in one transaction: two processes that start at once do it one after the other.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Unfit> {
-    if version(connection)? == VERSION {
+    if version(connection)? == VERSION && stale_views(connection)?.is_empty() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -47,9 +48,25 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Unfit> {
         1 => second(&transaction)?,
         _ => {}
     }
+    for (name, made) in stale_views(&transaction)? {
+        transaction.execute_batch(&format!("DROP VIEW IF EXISTS {name}; {made}"))?;
+    }
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(())
+}
+
+/// The views that the file lacks, or has otherwise. They hold nothing, so they are no matter of the version: any program reads any of them.
+fn stale_views(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, String)>> {
+    let mut found =
+        connection.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'view' AND sql = ?1")?;
+    let mut stale = Vec::new();
+    for (name, made) in views() {
+        if !found.exists([&made])? {
+            stale.push((name, made));
+        }
+    }
+    Ok(stale)
 }
 
 /// The processes that write, as they were in version 1.

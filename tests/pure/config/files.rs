@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rondo::config::{AdapterCatalog, Env, Environment, Loaded, Problems, effective, load};
-use rondo::core::api::ApiSet;
-use rondo::providers::registry;
+use rondo::config::{Env, Environment, Loaded, Problems, effective, load};
+use rondo::mock::Catalog;
 use serde_json::Value;
 
 use super::FakeEnv;
@@ -29,33 +28,11 @@ impl Env for Everything {
     }
 }
 
-/// The adapters of this build. Scripts are read as YAML only, since what they mean is a matter of the mock.
-struct BuiltIn;
-
-impl AdapterCatalog for BuiltIn {
-    fn find(&self, name: &str) -> Option<(&'static str, ApiSet)> {
-        registry::find(name).map(|adapter| (adapter.name, adapter.speaks))
-    }
-
-    fn names(&self) -> Vec<&'static str> {
-        registry::all().iter().map(|adapter| adapter.name).collect()
-    }
-
-    fn default_base_url(&self, name: &str) -> Option<&'static str> {
-        registry::find(name)?.default_base_url
-    }
-
-    fn check_mock(&self, script: &str) -> Result<(), String> {
-        let read = serde_yaml::from_str::<serde_yaml::Value>(script);
-        read.map(|_| ()).map_err(|error| error.to_string())
-    }
-}
-
 fn load_file(path: &Path) -> Result<Loaded, Problems> {
     let env = Everything(FakeEnv::default());
     let environment = Environment {
         env: &env,
-        catalog: &BuiltIn,
+        catalog: &Catalog,
         previous: None,
     };
     load(path, &environment)
@@ -92,7 +69,7 @@ routes: [{ name: gpt, models: [\"*\"], targets: [{ name: primary, provider: open
     let least = effective(&super::snapshot_with(
         least,
         &Everything(FakeEnv::default()),
-        &BuiltIn,
+        &Catalog,
     ));
     assert!(text.contains("all others show their"));
     for part in ["server", "admin", "ledger"] {
@@ -142,7 +119,7 @@ fn a_file_that_cannot_be_read_is_one_problem() {
     env.files.insert("x.yaml".into(), vec![b'a', 0xff]);
     let environment = Environment {
         env: &env,
-        catalog: &BuiltIn,
+        catalog: &Catalog,
         previous: None,
     };
     let binary = load(Path::new("x.yaml"), &environment)

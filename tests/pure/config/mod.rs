@@ -10,6 +10,7 @@ mod google;
 mod models;
 mod never;
 mod refused;
+mod refused_providers;
 mod refused_routing;
 mod reloaded;
 mod schema;

@@ -230,10 +230,11 @@ impl Auditor {
         self.deferred.len()
     }
 
-    /// Whether an answer is being passed on that has run out of time.
-    pub fn is_stalled(&self, now: MonoTime) -> bool {
+    /// Whether a send that is out, or an answer that is being passed on, has run out of time: whoever leaves then has not ended it (R-L4).
+    pub fn has_run_out(&self, now: MonoTime) -> bool {
         let run_out = self.watchdog.is_some_and(|due| now >= due);
-        self.open.is_some() && self.accepted && run_out
+        let over = now >= self.plan.deadline && self.is_undecided();
+        self.open.as_ref().is_some_and(|open| open.sent) && (run_out || over)
     }
 
     /// Whether the operation sleeps now.
@@ -346,6 +347,9 @@ impl Auditor {
             Event::ClientGone | Event::Dropped | Event::StreamEnded(StreamEnd::ClientGone) => {
                 self.gone = true;
                 self.gone_late = self.is_late();
+                if self.is_undecided() && self.has_run_out(self.now) {
+                    self.count_failure(cooling);
+                }
             }
             Event::ShutdownBegun => self.draining = true,
             Event::Committed => {

@@ -86,12 +86,12 @@ pub enum Told {
 }
 
 impl Told {
-    /// `undecided` is whether a send is out of which nothing is known yet, `stalled` whether an answer has been silent for longer than
-    /// it may: who leaves then has not ended it.
-    pub fn of(event: &Event, undecided: bool, stalled: bool) -> Told {
+    /// `undecided` is whether a send is out of which nothing is known yet, `run_out` whether that, or an answer, has been silent for longer
+    /// than it may: who leaves then has not ended it.
+    pub fn of(event: &Event, undecided: bool, run_out: bool) -> Told {
         match event {
             Event::ClientGone | Event::Dropped | Event::StreamEnded(StreamEnd::ClientGone)
-                if stalled =>
+                if run_out =>
             {
                 Told::Bad
             }

@@ -394,7 +394,11 @@ impl Epoch {
         };
         let told = {
             let auditor = &flight.driver.auditor;
-            orders::Told::of(&event, auditor.is_undecided(), auditor.is_stalled(self.now))
+            orders::Told::of(
+                &event,
+                auditor.is_undecided(),
+                auditor.has_run_out(self.now),
+            )
         };
         let open = flight.driver.auditor.open();
         self.tally.interrupt(&event, flight.driver.auditor.stage());

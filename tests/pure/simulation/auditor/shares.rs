@@ -310,9 +310,25 @@ impl Auditor {
         Taken { reserved, probe }
     }
 
+    /// A send without an answer in time is a failure, whoever is there to hear of it (R-L4).
+    pub(super) fn count_failure(&self, cooling: &mut Cooling) {
+        if let Some(open) = &self.open {
+            self.strike(open, cooling);
+        }
+    }
+
+    fn strike(&self, open: &Open, cooling: &mut Cooling) {
+        let key = self.cooldown(open.begin.candidate, open.begin.key);
+        if let Some(rules) = &self.plan.route.routing.failures
+            && self.now < self.plan.deadline
+        {
+            let rules = (rules.count, rules.within, rules.cooldown);
+            cooling.strike(key, open.failing_seen, rules, self.now);
+        }
+    }
+
     /// What the end of an attempt says of the target: failures count, and whoever tried first lets the next one.
     pub(super) fn take_end(&self, open: &mut Open, report: &AttemptReport, cooling: &mut Cooling) {
-        let key = self.cooldown(open.begin.candidate, open.begin.key);
         let server = report.status.is_some_and(|s| (500..=599).contains(&s));
         let excused = matches!(
             report.class,
@@ -327,12 +343,8 @@ impl Auditor {
             Outcome::Refused => server && !excused,
             Outcome::Rejected(_) | Outcome::Partial | Outcome::Succeeded => false,
         };
-        if let Some(rules) = &self.plan.route.routing.failures
-            && counts
-            && self.now < self.plan.deadline
-        {
-            let rules = (rules.count, rules.within, rules.cooldown);
-            cooling.strike(key, open.failing_seen, rules, self.now);
+        if counts {
+            self.strike(open, cooling);
         }
         open.taken.end_probe(cooling);
         if report.outcome != Outcome::Succeeded {

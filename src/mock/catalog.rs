@@ -1,9 +1,12 @@
-//! What the configuration compiler asks about adapters and scripts, answered by the layers that know.
+//! What the configuration compiler asks about adapters and scripts, answered by who knows both.
+//!
+//! Not here: adapters ([`crate::providers`]) and scripts ([`super::script`]) themselves. It has no state: two of it are one.
 
 use crate::config::AdapterCatalog;
 use crate::core::api::ApiSet;
-use crate::mock::Script;
 use crate::providers::registry;
+
+use super::script::Script;
 
 /// The adapters and the script reader of this build.
 #[derive(Debug, Clone, Copy, Default)]
