@@ -128,7 +128,7 @@ impl Front {
 
     /// One request after the other, or HTTP/2 if that is what is spoken.
     async fn serve_http1(&self, connection: Http1, shutdown: &ShutdownWatch) {
-        let mut client = Downstream::Http1(connection);
+        let mut client = Downstream::Http1(Box::new(connection));
         let mut idle = None;
         loop {
             let Downstream::Http1(connection) = &mut client else {
@@ -212,7 +212,7 @@ impl Front {
         let id = made_id(gateway.around.clock.wall());
         let answer = respond::gateway_error(family(connection.head()), &error, &id);
         let Ok(answer) = answer else { return };
-        let mut client = Downstream::Http1(connection);
+        let mut client = Downstream::Http1(Box::new(connection));
         let piece = piece(&client, answer);
         let told = client.write(piece, TURN_AWAY_TIME).await;
         if let Downstream::Http1(connection) = &mut client

@@ -112,7 +112,7 @@ impl DataPlane {
                 attempt.release().await;
             }
             let ends = piece.ends;
-            cell.wrote(piece.len(), false);
+            cell.wrote(piece.body_len(), false);
             write(client, cell, piece).await?;
             if ends {
                 // Only now: what could not be written is no end.
@@ -231,7 +231,7 @@ async fn others_first() {
 
 /// Writes what there is for the client, who may take his time for it, and no more than that.
 async fn write(client: &mut Downstream, cell: &OperationCell, piece: Piece) -> Result<()> {
-    let bytes = piece.len();
+    let bytes = piece.body_len();
     let allowance = cell.allowance(bytes);
     if allowance.is_zero() {
         let slow = Error::explain(ErrorType::WriteTimedout, "the client reads too slowly");

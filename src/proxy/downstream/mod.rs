@@ -22,7 +22,7 @@ use http1::Http1;
 /// A client.
 pub enum Downstream {
     /// On an HTTP/1.1 connection.
-    Http1(Http1),
+    Http1(Box<Http1>),
     /// On a stream of an HTTP/2 connection.
     Http2(Box<Http2>),
 }
@@ -42,7 +42,7 @@ pub struct Piece {
 
 impl Piece {
     /// Bytes of the body.
-    pub fn len(&self) -> usize {
+    pub fn body_len(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
     }
 }

@@ -48,7 +48,7 @@ pub(super) enum Answer {
 impl Http1 {
     /// Writes a piece of the answer, in as few system calls as it takes.
     pub async fn write(&mut self, piece: Piece, time: Duration) -> Result<()> {
-        let length = piece.len();
+        let length = piece.body_len();
         let room = piece.parts.len() * CHUNK_ROOM + length.min(COPY_BYTES_MAX);
         let head_room = if piece.header.is_some() { HEAD_ROOM } else { 0 };
         let mut out = BytesMut::with_capacity(head_room + room);
