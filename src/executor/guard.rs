@@ -48,6 +48,11 @@ impl Guard {
         }
     }
 
+    /// Whether an end is still to be told.
+    pub fn is_armed(&self) -> bool {
+        self.stands == Stands::Armed
+    }
+
     /// What is still to be fed before the end can be told: an operation that nobody has settled was dropped.
     pub fn owes(&self, executor: &Executor) -> Option<Event> {
         (self.stands == Stands::Armed && !executor.has_ended()).then_some(Event::Dropped)

@@ -330,8 +330,12 @@ impl OperationCell {
     /// Reports the end to the observer, once. An operation that did not settle is settled as dropped first.
     pub fn report_end(&self) {
         let _report = self.around.inflight.report();
-        let at = self.around.clock.stamp();
         let mut inner = self.inner.lock();
+        // Everybody who holds it asks for its report; the clocks are looked at for one.
+        if !inner.guard.is_armed() {
+            return;
+        }
+        let at = self.around.clock.stamp();
         if let Some(event) = inner.guard.owes(&inner.executor) {
             let _ = self.step(&mut inner, event, at);
         }
