@@ -24,7 +24,7 @@ use pingora_http::ResponseHeader;
 
 use super::body;
 use super::downstream::Downstream;
-use super::downstream::http1::{HeadTime, Http1, NoRequest};
+use super::downstream::http1::{Finished, Http1, NoRequest};
 use super::gateway::Gateway;
 use super::line::Line;
 use super::refuse::Refused;
@@ -129,21 +129,25 @@ impl Front {
     /// One request after the other, or HTTP/2 if that is what is spoken.
     async fn serve_http1(&self, connection: Http1, shutdown: &ShutdownWatch) {
         let mut client = Downstream::Http1(Box::new(connection));
-        let mut idle = None;
+        let mut is_new = true;
         loop {
             let Downstream::Http1(connection) = &mut client else {
                 return;
             };
-            let time = HeadTime {
-                idle,
-                whole: self.settings().0,
-            };
-            let came = tokio::select! {
-                biased;
-                came = connection.next_request(time) => came,
-                () = stopped(shutdown), if idle.is_some() => return connection.shutdown().await,
-            };
-            match came {
+            let (whole, idle) = self.settings();
+            if !is_new {
+                let awake = tokio::select! {
+                    biased;
+                    awake = connection.awaken(idle) => awake,
+                    // A connection on which nothing was asked is not waited for.
+                    () = stopped(shutdown) => false,
+                };
+                if !awake {
+                    return connection.shutdown().await;
+                }
+            }
+            is_new = false;
+            match connection.next_request(whole).await {
                 Ok(()) => {}
                 Err(NoRequest::Closed) => return connection.shutdown().await,
                 Err(NoRequest::TooSlow) => {
@@ -153,7 +157,11 @@ impl Front {
                 Err(NoRequest::Http2) => return self.serve_http2(client, shutdown).await,
                 Err(NoRequest::Refused(why)) => {
                     let refused = Refused::head(why);
-                    return self.plane.refuse_head(&mut client, refused).await;
+                    self.plane.refuse_head(&mut client, refused).await;
+                    if let Downstream::Http1(connection) = &mut client {
+                        body::linger(connection).await;
+                    }
+                    return;
                 }
             }
             if *shutdown.borrow() {
@@ -163,10 +171,14 @@ impl Front {
             let Downstream::Http1(connection) = &mut client else {
                 return;
             };
-            if !connection.finish() {
-                return connection.shutdown().await;
+            match connection.finish() {
+                Finished::GoesOn => {}
+                Finished::Closes => return connection.shutdown().await,
+                // What was not read would reset it, and the reset overtakes the answer.
+                Finished::Lingers => return body::linger(connection).await,
+                // Over TLS a proper end would make a whole answer of it.
+                Finished::Broken => return,
             }
-            idle = Some(self.settings().1);
         }
     }
 
@@ -200,11 +212,7 @@ impl Front {
             return;
         };
         let mut connection = Http1::new(stream);
-        let time = HeadTime {
-            idle: None,
-            whole: TURN_AWAY_TIME,
-        };
-        if connection.next_request(time).await.is_err() {
+        if connection.next_request(TURN_AWAY_TIME).await.is_err() {
             return;
         }
         connection.close_after();
@@ -223,7 +231,7 @@ impl Front {
     }
 }
 
-/// Resolves when the server stops: a connection on which nothing was asked is not waited for.
+/// Resolves when the server stops.
 async fn stopped(shutdown: &ShutdownWatch) {
     let mut shutdown = shutdown.clone();
     if shutdown.wait_for(|stopped| *stopped).await.is_err() {

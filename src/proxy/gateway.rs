@@ -112,10 +112,7 @@ impl Gateway {
         }
         // A path of Gemini or Bedrock names the model: an unknown one is refused before the body is read.
         if let Some(model) = &asked.path_model {
-            find_route(&config, model).map_err(|refused| Refused {
-                unread: true,
-                ..refused
-            })?;
+            find_route(&config, model)?;
         }
         let held = self.read_body(client, &config).await?;
         let upload = self.around.clock.mono().since(who.started.mono);
@@ -158,7 +155,7 @@ impl Gateway {
         config: &Prepared,
     ) -> Result<HeldBody, Refused> {
         let length = client.length().transpose();
-        let length = length.map_err(|_| Refused::unread(GatewayCode::InvalidRequest))?;
+        let length = length.map_err(|_| Refused::plain(GatewayCode::InvalidRequest))?;
         let server = &config.snapshot.server;
         let bounds = BodyBounds {
             size_max: server.request_body_max,
@@ -179,11 +176,11 @@ impl Gateway {
     /// The refusal of a request whose body was not read, or not to its end.
     fn unread(&self, error: BodyError) -> Refused {
         match error {
-            BodyError::TooLarge => Refused::unread(GatewayCode::RequestTooLarge),
+            BodyError::TooLarge => Refused::plain(GatewayCode::RequestTooLarge),
             BodyError::NoCapacity => Refused::full(self.overloaded(), Overload::BufferedBytes),
             BodyError::TooSlow => {
                 self.around.observer.slow_client(SlowPhase::Upload);
-                Refused::unread(GatewayCode::RequestTimeout)
+                Refused::plain(GatewayCode::RequestTimeout)
             }
             BodyError::Trailers => Refused::with(GatewayError::new(
                 GatewayCode::InvalidRequest,
@@ -407,7 +404,7 @@ pub(super) fn check_client(config: &Prepared, header: &Parts) -> Result<Option<C
     let client = identify(config, header);
     match client {
         Client::Unknown(_) | Client::Absent if clients.required => {
-            Err(Refused::unread(GatewayCode::ClientKeyRequired))
+            Err(Refused::plain(GatewayCode::ClientKeyRequired))
         }
         client => Ok(Some(client)),
     }

@@ -13,6 +13,18 @@ use tokio::io::{AsyncRead, ReadBuf};
 /// at any moment, and room for what may come would be most of what each of them holds.
 pub(super) const READ_BYTES: usize = 4 << 10;
 
+/// Most that is read at once.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Room for the next read after one that had room and gave so much. It grows where much comes, and only as long as it does.
+pub(super) fn next_room(room: usize, read: usize) -> usize {
+    match read {
+        _ if read >= room => (2 * room).min(READ_BYTES_MAX),
+        _ if read < room / 2 => READ_BYTES,
+        _ => room,
+    }
+}
+
 /// Reads at most [`READ_BYTES`] behind what is there; 0 at the end. May be given up at any point.
 pub(super) async fn read_small(
     stream: &mut (impl AsyncRead + Unpin),

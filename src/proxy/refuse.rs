@@ -22,8 +22,6 @@ pub struct Refused {
     pub broke: Option<Box<Error>>,
     /// The route, when one was found.
     pub route: Option<Arc<str>>,
-    /// Whether the body was not read: the connection cannot serve another request.
-    pub unread: bool,
     /// The bound at which it was turned away, if it was that.
     pub overload: Option<Overload>,
     /// Its status, where HTTP has a better one than its code.
@@ -39,7 +37,6 @@ impl Refused {
             error: Some(error),
             broke: None,
             route: None,
-            unread: false,
             overload: None,
             status: None,
             is_last: false,
@@ -59,19 +56,11 @@ impl Refused {
         }
     }
 
-    /// Refused before its body was read.
-    pub fn unread(code: GatewayCode) -> Refused {
-        Refused {
-            unread: true,
-            ..Refused::plain(code)
-        }
-    }
-
     /// Turned away at a bound, before its body was read.
     pub fn full(code: GatewayCode, overload: Overload) -> Refused {
         Refused {
             overload: Some(overload),
-            ..Refused::unread(code)
+            ..Refused::plain(code)
         }
     }
 
@@ -101,7 +90,6 @@ impl Refused {
             error: None,
             broke: Some(error),
             route: None,
-            unread: true,
             overload: None,
             status: None,
             is_last: false,

@@ -95,10 +95,7 @@ impl DataPlane {
             ends: attempt.is_read(),
             ..Piece::default()
         };
-        while let Some(part) = attempt.take_held() {
-            piece.ends = attempt.is_read();
-            piece.parts.push(part);
-        }
+        gather(&mut piece, attempt);
         if switches && let Some(tunnel) = attempt.take_tunnel() {
             piece.ends = false;
             write(client, cell, piece).await?;
@@ -130,7 +127,10 @@ impl DataPlane {
                 ..Piece::default()
             };
             match part {
-                Some(part) => piece.parts.push(part),
+                Some(part) => {
+                    piece.parts.push(part);
+                    gather(&mut piece, attempt);
+                }
                 None => piece.trailers = attempt.take_trailers().await?,
             }
         }
@@ -219,6 +219,19 @@ impl DataPlane {
                 }
             };
         }
+    }
+}
+
+/// Bytes of parts that are written at once. A burst of small events is one write, and no part waits for another.
+const GATHERED_BYTES_MAX: usize = 16 << 10;
+
+/// Adds to a piece what was read together with it.
+fn gather(piece: &mut Piece, attempt: &mut AttemptSession) {
+    while piece.body_len() < GATHERED_BYTES_MAX
+        && let Some(part) = attempt.part_at_hand()
+    {
+        piece.parts.push(part);
+        piece.ends = attempt.is_read();
     }
 }
 

@@ -98,8 +98,8 @@ impl DataPlane {
                     Err(refused) => refused,
                 }
             }
-            Inbound::MethodNotAllowed { .. } => Refused::unread(GatewayCode::MethodNotAllowed),
-            Inbound::NotFound => Refused::unread(GatewayCode::PathNotFound),
+            Inbound::MethodNotAllowed { .. } => Refused::plain(GatewayCode::MethodNotAllowed),
+            Inbound::NotFound => Refused::plain(GatewayCode::PathNotFound),
         };
         self.refuse(client, ctx, who, refused).await
     }
@@ -170,21 +170,21 @@ impl DataPlane {
         let passes = refused.overload.is_some()
             && error.code() != GatewayCode::ShuttingDown
             && body::is_small(client);
-        let is_cut = refused.unread && !passes && !client.is_body_read() || refused.is_last;
+        let is_cut = !passes && !client.is_body_read() || refused.is_last;
         if is_cut {
             client.close_after();
+            client.forget();
         }
         self.write(client, answer).await?;
         if passes {
             // After its answer: who is told at once need not have sent all first.
             body::skip(client).await;
         }
-        // On HTTP/2 the end of the stream says it all; and who has sent nothing for so long will not send now.
+        // The connection lingers for what still comes; but who has sent nothing for so long will not send now.
         if let Downstream::Http1(client) = client
-            && is_cut
-            && error.code() != GatewayCode::RequestTimeout
+            && error.code() == GatewayCode::RequestTimeout
         {
-            body::linger(client).await;
+            client.break_off();
         }
         Ok(())
     }
@@ -205,6 +205,9 @@ impl DataPlane {
         header.insert_header("content-length", body.len())?;
         header.insert_header("x-request-id", &*who.id)?;
         body::skip(client).await;
+        if !client.is_body_read() {
+            client.close_after();
+        }
         self.write(client, Answer { header, body }).await
     }
 

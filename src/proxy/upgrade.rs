@@ -33,7 +33,7 @@ pub(super) fn read<'a>(
 ) -> Result<Read<'a>, Refused> {
     check(client)?;
     if !client.is_body_read() {
-        return Err(Refused::unread(GatewayCode::InvalidRequest));
+        return Err(Refused::plain(GatewayCode::InvalidRequest));
     }
     // What the client sends early belongs to the tunnel, and to nothing else.
     client.close_after();

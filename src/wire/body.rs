@@ -201,6 +201,10 @@ fn take_size(bytes: &mut BytesMut) -> Result<Option<u64>, Malformed> {
         Ok(httparse::Status::Complete((length, _))) if length > SIZE_LINE_MAX => {
             Err(Malformed("a chunk's size over its bound"))
         }
+        // httparse takes any byte for a part of an extension; other readers end the line there.
+        Ok(httparse::Status::Complete((length, _))) if has_bare_end(bytes, length) => {
+            Err(Malformed("a chunk's size with a line feed"))
+        }
         Ok(httparse::Status::Complete((length, size))) => {
             bytes.advance(length);
             Ok(Some(size))
@@ -208,9 +212,19 @@ fn take_size(bytes: &mut BytesMut) -> Result<Option<u64>, Malformed> {
         Ok(httparse::Status::Partial) if bytes.len() > SIZE_LINE_MAX => {
             Err(Malformed("a chunk's size over its bound"))
         }
+        Ok(httparse::Status::Partial) if has_bare_end(bytes, bytes.len() + CRLF.len()) => {
+            Err(Malformed("a chunk's size with a line feed"))
+        }
         Ok(httparse::Status::Partial) => Ok(None),
         Err(_) => Err(Malformed("a chunk's size that is none")),
     }
+}
+
+/// Whether a line of this length has a line feed before its end.
+fn has_bare_end(bytes: &[u8], length: usize) -> bool {
+    let inside = length.saturating_sub(CRLF.len()).min(bytes.len());
+    let inside = bytes.get(..inside).unwrap_or_default();
+    memchr::memchr(b'\n', inside).is_some()
 }
 
 /// Takes a line and gives its length without the end; `None` while it is not whole.

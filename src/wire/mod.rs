@@ -13,3 +13,14 @@ pub mod request;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message: {0}")]
 pub struct Malformed(pub &'static str);
+
+/// Whether a head that was not whole may have its end in the bytes from here on. Parsing it anew for each byte that drips in would cost
+/// a processor.
+pub fn may_end(bytes: &[u8], from: usize) -> bool {
+    let from = from.saturating_sub(3);
+    let new = bytes.get(from..).unwrap_or_default();
+    memchr::memchr_iter(b'\n', new).any(|at| {
+        let behind = new.get(at + 1..).unwrap_or_default();
+        behind.starts_with(b"\n") || behind.starts_with(b"\r\n")
+    })
+}

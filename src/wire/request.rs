@@ -95,7 +95,7 @@ fn why(error: httparse::Error) -> &'static str {
         httparse::Error::NewLine => "the end of a line",
         httparse::Error::Version => "a version other than 1.0 and 1.1",
         httparse::Error::Token | httparse::Error::Status | httparse::Error::TooManyHeaders => {
-            "the request line: this port speaks HTTP in cleartext, or what was sent is no HTTP"
+            "the request line, if it is HTTP at all"
         }
     }
 }
@@ -137,17 +137,6 @@ fn framing(is_current: bool, headers: &HeaderMap) -> Result<Framing, Malformed> 
         (false, None | Some(0)) => Ok(Framing::Empty),
         (false, Some(length)) => Ok(Framing::Length(length)),
     }
-}
-
-/// Whether a head that was not whole may have its end in the bytes from here on. Parsing it anew for each byte that drips in would cost
-/// a processor.
-pub fn may_end(bytes: &[u8], from: usize) -> bool {
-    let from = from.saturating_sub(3);
-    let new = bytes.get(from..).unwrap_or_default();
-    memchr::memchr_iter(b'\n', new).any(|at| {
-        let behind = new.get(at + 1..).unwrap_or_default();
-        behind.starts_with(b"\n") || behind.starts_with(b"\r\n")
-    })
 }
 
 /// What a request line or `host` must not contain (RFC 9112, 3): it would end the line early.

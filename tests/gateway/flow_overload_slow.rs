@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pingora_core::ErrorType;
 use pingora_http::ResponseHeader;
 use rondo::proxy::downstream::Piece;
-use rondo::proxy::downstream::http1::{HeadTime, Http1};
+use rondo::proxy::downstream::http1::{Finished, Http1};
 use rondo::proxy::line::Line;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -297,10 +297,7 @@ async fn a_head_that_cannot_be_written_ends_its_connection() {
     let (mut client, server) = tokio::io::duplex(64);
     let mut connection = Http1::new(Box::new(server));
     let head = b"GET / HTTP/1.1\r\nhost: g\r\n\r\n";
-    let time = HeadTime {
-        idle: None,
-        whole: Duration::from_secs(60),
-    };
+    let time = Duration::from_secs(60);
     let (wrote, read) = tokio::join!(client.write_all(head), connection.next_request(time));
     wrote.unwrap();
     read.unwrap();
@@ -310,6 +307,28 @@ async fn a_head_that_cannot_be_written_ends_its_connection() {
     };
     let wrote = soon(connection.write(piece, pause_max)).await;
     assert_eq!(wrote.unwrap_err().etype(), &ErrorType::WriteTimedout);
+}
+
+/// A whole answer of which a part could not be written is the last of its connection: the next would be taken for the rest of it.
+#[tokio::test]
+async fn nothing_follows_half_an_answer() {
+    // R-D4 R-X3
+    let (mut client, server) = tokio::io::duplex(64);
+    let mut connection = Http1::new(Box::new(server));
+    let head = b"GET / HTTP/1.1\r\nhost: g\r\n\r\n";
+    let time = Duration::from_secs(60);
+    let (wrote, read) = tokio::join!(client.write_all(head), connection.next_request(time));
+    wrote.unwrap();
+    read.unwrap();
+    let piece = Piece {
+        header: Some(Box::new(ResponseHeader::build(200, None).unwrap())),
+        parts: vec![Bytes::from_static(b"an answer of a few bytes")],
+        ends: true,
+        ..Piece::default()
+    };
+    let wrote = soon(connection.write(piece, Duration::from_millis(200))).await;
+    assert_eq!(wrote.unwrap_err().etype(), &ErrorType::WriteTimedout);
+    assert_eq!(connection.finish(), Finished::Closes);
 }
 
 /// The same on HTTP/2 in cleartext, whose frames leave for all streams of a connection at once.

@@ -32,6 +32,16 @@ async fn a_head_has_its_size() {
         ),
         ("many headers", whole(&"x: y\r\n".repeat(200)), Fate::Once),
         (
+            "empty lines before it",
+            ["\r\n".repeat(100).into_bytes(), whole("")].concat(),
+            Fate::Once,
+        ),
+        (
+            "too many empty lines",
+            ["\r\n".repeat(HEAD_BYTES_MAX).into_bytes(), whole("")].concat(),
+            Fate::Refused,
+        ),
+        (
             "too large a header",
             whole(&format!("x: {}\r\n", "y".repeat(2 * beyond))),
             Fate::Refused,

@@ -7,7 +7,7 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::Request;
 use http::request::Parts;
 use pingora_core::protocols::Stream;
@@ -17,15 +17,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::write::Answer;
 use crate::core::limits::HEAD_BYTES_MAX;
-use crate::proxy::io::{READ_BYTES, read_small};
+use crate::proxy::io::{READ_BYTES, next_room, read_small};
 use crate::wire::Malformed;
 use crate::wire::body::{BodyReader, Framing, Step};
+use crate::wire::may_end;
 use crate::wire::request::{self, NoHead};
 
 /// What a client with prior knowledge of HTTP/2 begins with (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Most that is read at once.
-const READ_BYTES_MAX: usize = 64 << 10;
 /// Bytes kept of what comes before the answer: the first frames of a socket, or another request.
 const EARLY_BYTES_MAX: usize = HEAD_BYTES_MAX;
 /// Time for the last message of a connection.
@@ -40,6 +39,8 @@ pub struct Http1 {
     pub(super) bytes: BytesMut,
     /// How much of that was looked through for the end of a head.
     searched: usize,
+    /// Empty lines that came before the head.
+    skipped: usize,
     /// Room for the next read.
     room: usize,
     pub(super) request: Parts,
@@ -64,7 +65,7 @@ enum Http2 {
 /// Why there is no request.
 #[derive(Debug)]
 pub enum NoRequest {
-    /// The client has left, or was idle for so long as it may be.
+    /// The client has left.
     Closed,
     /// Its head took too long.
     TooSlow,
@@ -74,12 +75,17 @@ pub enum NoRequest {
     Refused(NoHead),
 }
 
-/// How long a head may take.
-pub struct HeadTime {
-    /// Until its first byte has come. `None` on a new connection, whose time runs from its beginning.
-    pub idle: Option<Duration>,
-    /// Until it is whole.
-    pub whole: Duration,
+/// What becomes of a connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// It can serve another.
+    GoesOn,
+    /// It is closed.
+    Closes,
+    /// It is closed, once what is still coming has been read.
+    Lingers,
+    /// Its answer has no end.
+    Broken,
 }
 
 impl Http1 {
@@ -89,6 +95,7 @@ impl Http1 {
             stream,
             bytes: BytesMut::new(),
             searched: 0,
+            skipped: 0,
             room: READ_BYTES,
             request: Request::new(()).into_parts().0,
             body: BodyReader::new(Framing::Empty),
@@ -124,24 +131,26 @@ impl Http1 {
         (&mut self.stream, std::mem::take(&mut self.bytes))
     }
 
-    /// Reads the head of the next request.
-    pub async fn next_request(&mut self, time: HeadTime) -> Result<(), NoRequest> {
-        let mut has_begun = time.idle.is_none() || !self.bytes.is_empty();
-        let idle = time.idle.filter(|_| !has_begun);
-        let mut due = Instant::now() + idle.unwrap_or(time.whole);
-        (self.searched, self.room) = (0, READ_BYTES);
+    /// Waits for the first bytes of another request; `false` when none come in time, or never will.
+    pub async fn awaken(&mut self, idle: Duration) -> bool {
+        if !self.bytes.is_empty() {
+            return true;
+        }
+        matches!(timeout(idle, self.fill()).await, Ok(Ok(1..)))
+    }
+
+    /// Reads the head of a request, whole in so much time.
+    pub async fn next_request(&mut self, whole: Duration) -> Result<(), NoRequest> {
+        let due = Instant::now() + whole;
+        (self.searched, self.skipped, self.room) = (0, 0, READ_BYTES);
         loop {
             if self.take_head()? {
                 return Ok(());
             }
             match timeout_at(due, self.fill()).await {
-                Err(_) if has_begun => return Err(NoRequest::TooSlow),
-                Err(_) | Ok(Ok(0) | Err(_)) => return Err(NoRequest::Closed),
+                Err(_) => return Err(NoRequest::TooSlow),
+                Ok(Ok(0) | Err(_)) => return Err(NoRequest::Closed),
                 Ok(Ok(_)) => {}
-            }
-            if !has_begun {
-                has_begun = true;
-                due = Instant::now() + time.whole;
             }
         }
     }
@@ -163,11 +172,25 @@ impl Http1 {
             }
             self.http2 = Http2::No;
         }
+        // They are passed over (RFC 9112, 2.2), and not looked through again with each that follows.
+        let blank = self.bytes.iter().take_while(|byte| is_blank(**byte));
+        let blank = blank.count();
+        if blank > 0 {
+            self.bytes.advance(blank);
+            self.searched = 0;
+            self.skipped += blank;
+        }
+        if self.skipped > HEAD_BYTES_MAX {
+            return Err(NoRequest::Refused(NoHead::TooLarge));
+        }
+        if self.bytes.is_empty() {
+            return Ok(false);
+        }
         // The first look finds what is no head at all.
         let is_first = self.searched == 0;
         let searched = std::mem::replace(&mut self.searched, self.bytes.len());
         let is_due = is_first || self.bytes.len() > HEAD_BYTES_MAX;
-        if !is_due && !request::may_end(&self.bytes, searched) {
+        if !is_due && !may_end(&self.bytes, searched) {
             return Ok(false);
         }
         let Some(head) = request::take(&mut self.bytes).map_err(NoRequest::Refused)? else {
@@ -224,16 +247,16 @@ impl Http1 {
         self.bytes.len().min(length)
     }
 
-    /// Resolves when the client has left, or sends too much before its answer.
+    /// Resolves when the client has left. Of one that sends more than is kept before its answer this is not seen any more: its connection
+    /// pushes back, and its operation goes on to its end.
     pub async fn gone(&mut self) -> Box<Error> {
-        loop {
-            if self.bytes.len() > EARLY_BYTES_MAX {
-                return broke(ErrorType::ConnectionClosed, "too much before its answer");
-            }
-            if let Err(error) = self.fill_or_fail().await {
+        while self.bytes.len() <= EARLY_BYTES_MAX {
+            let read = read_small(&mut self.stream, &mut self.bytes).await;
+            if let Err(error) = some(read) {
                 return error;
             }
         }
+        std::future::pending().await
     }
 
     /// Says that the body is wanted. HTTP/1.0 knows no such answer.
@@ -251,20 +274,41 @@ impl Http1 {
 
     /// Whether bytes stand behind the request, other than the empty line that some clients put there.
     pub fn has_early(&self) -> bool {
-        self.body.has_ended() && self.bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+        self.body.has_ended() && !self.bytes.iter().all(|byte| is_blank(*byte))
     }
 
-    /// Ends a request. Whether the connection can serve another.
-    pub fn finish(&mut self) -> bool {
-        let goes_on = self.keeps && self.answer == Answer::Ended && self.body.has_ended();
-        if goes_on {
-            if !self.has_early() {
-                self.bytes = BytesMut::new();
-            }
-            // Held while the connection is idle otherwise.
-            self.request = Request::new(()).into_parts().0;
+    /// Ends a request.
+    pub fn finish(&mut self) -> Finished {
+        if self.answer != Answer::Ended {
+            return match self.answer {
+                Answer::UntilClose => Finished::Broken,
+                _ => Finished::Closes,
+            };
         }
-        goes_on
+        if !self.body.has_ended() || !self.keeps && self.has_early() {
+            return Finished::Lingers;
+        }
+        if !self.keeps {
+            return Finished::Closes;
+        }
+        if !self.has_early() {
+            self.bytes = BytesMut::new();
+        }
+        // Held while the connection is idle otherwise.
+        self.request = Request::new(()).into_parts().0;
+        Finished::GoesOn
+    }
+
+    /// The connection is closed without a look at what still comes.
+    pub fn break_off(&mut self) {
+        self.keeps = false;
+        self.body = BodyReader::new(Framing::Empty);
+        self.bytes = BytesMut::new();
+    }
+
+    /// Lets go of a body that nobody wants.
+    pub fn forget(&mut self) {
+        self.bytes = BytesMut::new();
     }
 
     /// Closes the writing half, with TLS's last message. A client that reads nothing does not let it out.
@@ -302,11 +346,14 @@ impl Http1 {
         } else {
             read_small(&mut self.stream, &mut self.bytes).await?
         };
-        if read >= self.room {
-            self.room = (2 * self.room).min(READ_BYTES_MAX);
-        }
+        self.room = next_room(self.room, read);
         Ok(read)
     }
+}
+
+/// A byte of an empty line.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
 }
 
 /// What a read gave, where there has to be something.

@@ -125,6 +125,13 @@ impl Downstream {
         }
     }
 
+    /// Lets go of what was read of a body that nobody wants.
+    pub fn forget(&mut self) {
+        if let Downstream::Http1(client) = self {
+            client.forget();
+        }
+    }
+
     /// Writes a piece of the answer, in so much time.
     pub async fn write(&mut self, piece: Piece, time: Duration) -> Result<()> {
         match self {

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, DATE, HeaderMap};
+use http::header::{CONTENT_LENGTH, DATE, HeaderMap, UPGRADE};
 use http::{Method, StatusCode, Version};
 use pingora_core::protocols::http::date::get_cached_date;
 use pingora_core::{Error, ErrorType, Result};
@@ -43,13 +43,17 @@ pub(super) enum Answer {
     Switched,
     /// All of it was written.
     Ended,
+    /// A part of it could not be written.
+    Broken,
 }
 
 impl Http1 {
     /// Writes a piece of the answer, in as few system calls as it takes.
     pub async fn write(&mut self, piece: Piece, time: Duration) -> Result<()> {
         let length = piece.body_len();
-        let room = piece.parts.len() * CHUNK_ROOM + length.min(COPY_BYTES_MAX);
+        // A part that is larger is written from where it is.
+        let copied = if length <= COPY_BYTES_MAX { length } else { 0 };
+        let room = piece.parts.len() * CHUNK_ROOM + copied;
         let head_room = if piece.header.is_some() { HEAD_ROOM } else { 0 };
         let mut out = BytesMut::with_capacity(head_room + room);
         if let Some(header) = &piece.header {
@@ -113,12 +117,16 @@ impl Http1 {
             Answer::UntilClose
         };
         self.keeps &= !self.has_early();
-        match (self.answer, self.keeps, is_current) {
+        // Who names a protocol has to say that this is about the connection (RFC 9110, 7.8).
+        let upgrades = header.headers.contains_key(UPGRADE);
+        match (self.answer, upgrades, self.keeps, is_current) {
             // Its own header says what happens to the connection.
             (Answer::Switched, ..) => {}
-            (_, false, _) => add("connection", b"close".as_slice()),
-            (_, true, false) => add("connection", b"keep-alive".as_slice()),
-            (_, true, true) => {}
+            (_, true, false, _) => add("connection", b"close, upgrade".as_slice()),
+            (_, true, true, _) => add("connection", b"upgrade".as_slice()),
+            (_, _, false, _) => add("connection", b"close".as_slice()),
+            (_, _, true, false) => add("connection", b"keep-alive".as_slice()),
+            (_, _, true, true) => {}
         }
         let date = get_cached_date();
         if !header.headers.contains_key(DATE) {
@@ -152,7 +160,11 @@ impl Http1 {
         self.keeps &= !self.has_early();
         match self.answer {
             Answer::Length(0) | Answer::Chunked => self.answer = Answer::Ended,
-            Answer::Due | Answer::Length(_) | Answer::UntilClose | Answer::Switched => {
+            Answer::UntilClose => {
+                self.answer = Answer::Ended;
+                self.keeps = false;
+            }
+            Answer::Due | Answer::Length(_) | Answer::Switched | Answer::Broken => {
                 self.keeps = false;
             }
             Answer::Ended => {}
@@ -164,17 +176,17 @@ impl Http1 {
             self.write_slices(pieces).await?;
             self.stream.flush().await
         };
-        match timeout(time, write).await {
-            Ok(Ok(())) => Ok(()),
+        let error = match timeout(time, write).await {
+            Ok(Ok(())) => return Ok(()),
             Ok(Err(cause)) => {
-                let error = Error::because(ErrorType::WriteError, "writing an answer", cause);
-                Err(error.into_down())
+                Error::because(ErrorType::WriteError, "writing an answer", cause).into_down()
             }
-            Err(_) => Err(broke(
-                ErrorType::WriteTimedout,
-                "the client reads too slowly",
-            )),
-        }
+            Err(_) => broke(ErrorType::WriteTimedout, "the client reads too slowly"),
+        };
+        // A part of it may have left: whatever followed on this connection would be taken for the rest.
+        self.keeps = false;
+        self.answer = Answer::Broken;
+        Err(error)
     }
 
     async fn write_slices(&mut self, pieces: &[&[u8]]) -> io::Result<()> {

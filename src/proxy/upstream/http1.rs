@@ -15,19 +15,17 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::socket::Socket;
-use crate::proxy::io::{READ_BYTES, poll_read_small, read_small};
+use crate::core::limits::HEAD_BYTES_MAX;
+use crate::proxy::io::{READ_BYTES, next_room, poll_read_small, read_small};
 use crate::wire::Malformed;
 use crate::wire::answer::{self, Head};
 use crate::wire::body::{BodyReader, Step};
+use crate::wire::may_end;
 
-/// Most that is read at once.
-const READ_BYTES_MAX: usize = 64 << 10;
 /// Time for the last message of a connection.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// The buffer of Pingora's streams for writing.
-const STREAM_BUFFER: usize = 1460;
-/// What two records of TLS add to it, and some more.
-const RECORD_OVERHEAD: usize = 64;
+/// Bytes that TLS certainly puts into one record, of which a part cannot be read.
+const RECORD_BYTES: usize = 1400;
 /// Interim answers (1xx) that are skipped before the answer. Nobody sends more than one or two.
 const INTERIM_MAX: usize = 32;
 
@@ -49,6 +47,8 @@ pub struct Http1 {
     /// Whether the whole request was written.
     is_sent: bool,
     interim: usize,
+    /// How much of what was read was looked through for the end of a head.
+    searched: usize,
 }
 
 /// A piece of a request.
@@ -96,6 +96,7 @@ impl Http1 {
             is_sent: false,
             keep_alive: None,
             interim: 0,
+            searched: 0,
         }
     }
 
@@ -105,10 +106,10 @@ impl Http1 {
         let mut written = piece.from;
         let mut pieces = Buf::chain(first, second);
         pieces.advance(written.min(pieces.remaining()));
-        // Over TLS a failed write may have let records out before. Only what is small certainly waits in the stream's own buffer until the
-        // flush, which is then the first that the system sees of it.
+        // Over TLS a failed write may have let records out before, but of a request that is one record either all has left or nothing
+        // that can be read.
         let is_plain = matches!(self.socket, Socket::Plain(_));
-        let waits = first.len() + second.len() + RECORD_OVERHEAD <= STREAM_BUFFER;
+        let waits = first.len() + second.len() <= RECORD_BYTES;
         while pieces.has_remaining() {
             match self.write_some(&mut pieces, piece.listens).await {
                 Ok(None) => return Ok(Wrote::Heard(written)),
@@ -124,9 +125,13 @@ impl Http1 {
                 }
             }
         }
-        if let Err(cause) = self.socket.flush().await {
-            let error = Error::because(ErrorType::WriteError, "writing a request", cause);
-            return Err(self.not_written(waits, error));
+        match self.flush_some(piece.listens).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Wrote::Heard(written)),
+            Err(cause) => {
+                let error = Error::because(ErrorType::WriteError, "writing a request", cause);
+                return Err(self.not_written(waits, error));
+            }
         }
         self.has_written = true;
         self.is_sent |= piece.is_last;
@@ -136,7 +141,13 @@ impl Http1 {
     /// The head of the final answer. Interim ones (1xx) are skipped; 101 is final where a switch of protocols was asked for.
     pub async fn read_head(&mut self, switches: bool) -> Result<Head> {
         loop {
-            if let Some(head) = answer::take(&mut self.bytes).map_err(malformed)? {
+            // The first look finds what is no head at all; the others wait for its end.
+            let searched = std::mem::replace(&mut self.searched, self.bytes.len());
+            let is_due = searched == 0
+                || self.bytes.len() > HEAD_BYTES_MAX
+                || may_end(&self.bytes, searched);
+            if is_due && let Some(head) = answer::take(&mut self.bytes).map_err(malformed)? {
+                self.searched = 0;
                 let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS;
                 if is_switch && !switches {
                     // What follows is no HTTP any more, whatever it looks like.
@@ -182,6 +193,17 @@ impl Http1 {
                 body.map_err(|Malformed(why)| closed(why))?;
                 return Ok(None);
             }
+        }
+    }
+
+    /// A part of the body that is there already. An error is left for whoever reads next.
+    pub fn part_at_hand(&mut self) -> Option<Bytes> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        match self.body.as_mut()?.take(&mut self.bytes) {
+            Ok(Step::Part(part)) => Some(part),
+            Ok(Step::NeedMore | Step::Ended) | Err(_) => None,
         }
     }
 
@@ -233,9 +255,7 @@ impl Http1 {
         let read = read.map_err(|cause| {
             Error::because(ErrorType::ReadError, "reading an answer", cause).into_up()
         })?;
-        if read >= self.room {
-            self.room = (2 * self.room).min(READ_BYTES_MAX);
-        }
+        self.room = next_room(self.room, read);
         Ok(read)
     }
 
@@ -258,18 +278,40 @@ impl Http1 {
                     Some(wrote)
                 }));
             }
-            if listens {
-                match poll_read_small(socket, bytes, context) {
-                    Poll::Ready(Ok(1..)) => return Poll::Ready(Ok(None)),
-                    // Who says nothing more may still take the rest; the write tells.
-                    Poll::Ready(_) => listens = false,
-                    Poll::Pending => {}
-                }
-            }
-            Poll::Pending
+            hears(socket, bytes, context, &mut listens).map(|()| Ok(None))
         })
         .await
     }
+
+    /// Lets out what waits in the stream; `false` when the server takes nothing now and has said something.
+    async fn flush_some(&mut self, listens: bool) -> std::io::Result<bool> {
+        let (socket, bytes) = (&mut self.socket, &mut self.bytes);
+        let mut listens = listens;
+        std::future::poll_fn(|context: &mut Context<'_>| {
+            if let Poll::Ready(flushed) = Pin::new(&mut *socket).poll_flush(context) {
+                return Poll::Ready(flushed.map(|()| true));
+            }
+            hears(socket, bytes, context, &mut listens).map(|()| Ok(false))
+        })
+        .await
+    }
+}
+
+/// Ready when something was read. Who says nothing more may still take the rest; the write tells.
+fn hears(
+    socket: &mut Socket,
+    bytes: &mut BytesMut,
+    context: &mut Context<'_>,
+    listens: &mut bool,
+) -> Poll<()> {
+    if *listens {
+        match poll_read_small(socket, bytes, context) {
+            Poll::Ready(Ok(1..)) => return Poll::Ready(()),
+            Poll::Ready(_) => *listens = false,
+            Poll::Pending => {}
+        }
+    }
+    Poll::Pending
 }
 
 fn malformed(error: Malformed) -> Box<Error> {

@@ -114,11 +114,6 @@ impl AttemptSession {
         self.delivered.take().ok_or_else(missing)
     }
 
-    /// A part of the body that was read before the exchange was over.
-    pub fn take_held(&mut self) -> Option<Bytes> {
-        self.held.pop_front()
-    }
-
     /// The tunnel that the connection has become.
     pub fn take_tunnel(&mut self) -> Option<Tunnel> {
         self.tunnel.take()
@@ -286,6 +281,21 @@ impl AttemptSession {
                 None => Err(error),
             },
         }
+    }
+
+    /// A part of the body that was read with the last one. Nothing is waited for.
+    pub fn part_at_hand(&mut self) -> Option<Bytes> {
+        if let Some(held) = self.held.pop_front() {
+            return Some(held);
+        }
+        if self.ended || self.broken.is_some() {
+            return None;
+        }
+        let Some(Connection::Http1(connection)) = self.inner.as_mut() else {
+            return None;
+        };
+        let part = connection.part_at_hand()?;
+        self.have_read(Ok(Ok(Some(part)))).ok().flatten()
     }
 
     /// What follows the body on HTTP/2.

@@ -1,6 +1,6 @@
 //! What bytes to an upstream go through: a plain TCP connection, or Pingora's TLS stream over one.
 //!
-//! Plain ones are our own, since Pingora's streams hold a read buffer of 64 KiB each and look at the clock at every read and write.
+//! Plain ones are our own, since Pingora's streams look at the clock at every read and write, and are dispatched twice.
 
 use std::io::{IoSlice, Result};
 use std::net::SocketAddr;
