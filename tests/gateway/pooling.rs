@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::support::client::{Connection, chat, post, whole};
 use crate::support::frames::{HEADERS, NO_ERROR};
 use crate::support::raw::{GOOD, THROTTLE, Upstream, json, pause, two};
+use crate::support::tls::Identity;
 use crate::support::{Rondo, soon};
 
 const MOCK_OK: &str = "{ adapter: openai, mock: { answers: [ok] } }";
@@ -187,12 +188,22 @@ async fn an_early_rejection_without_reading_ends_the_upload() {
         }
     })
     .await;
-    let rondo = Rondo::start(&two(&one.provider(""), MOCK_OK)).await;
-    let answer =
-        crate::support::client::call(rondo.addr, post("/v1/chat/completions", large())).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert_eq!(answer.header("x-rondo-target"), Some("second"));
-    rondo.assert_quiet().await;
+    // Over TLS it is the flush that stands still.
+    let identity = Identity::new();
+    let front = identity.front(one.addr, &["http/1.1"]).await;
+    let secure = format!(
+        "{{ adapter: openai, base_url: \"https://localhost:{}\", ca: \"{}\" }}",
+        front.port(),
+        identity.files.cert
+    );
+    for provider in [one.provider(""), secure] {
+        let rondo = Rondo::start(&two(&provider, MOCK_OK)).await;
+        let asked = post("/v1/chat/completions", large());
+        let answer = crate::support::client::call(rondo.addr, asked).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.header("x-rondo-target"), Some("second"));
+        rondo.assert_quiet().await;
+    }
 }
 
 // C135: over HTTP/2 a complete answer may be followed by a reset without an error, which only says that the rest of the request is not
