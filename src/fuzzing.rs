@@ -34,7 +34,7 @@ use crate::providers::usage::UsageReader;
 pub type Entry = fn(&[u8]);
 
 /// Every entry point under the name of its fuzz target.
-pub const ENTRIES: [(&str, Entry); 18] = [
+pub const ENTRIES: [(&str, Entry); 19] = [
     ("sse", sse),
     ("event_stream", event_stream),
     ("delay_headers", delay_headers),
@@ -53,6 +53,7 @@ pub const ENTRIES: [(&str, Entry); 18] = [
     ("compressed", kept::compressed),
     ("splitters", kept::splitters),
     ("wire", wire::wire),
+    ("request_head", wire::request_head),
 ];
 
 /// The first byte, for a choice that the rest does not depend on, and the rest.

@@ -1,15 +1,17 @@
-//! HTTP/1.1 as upstreams speak it: heads and bodies of answers, heads of requests.
+//! HTTP/1.1 as upstreams and clients speak it: heads and bodies of answers, heads of requests.
 //!
-//! Not here: what an answer proves ([`super::envelope`]).
+//! Not here: what an answer proves ([`super::envelope`]), what a request asks for ([`super::request`]).
 
 use bytes::{Bytes, BytesMut};
-use http::header::{HeaderName, HeaderValue};
+use http::Version;
+use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 
 use super::choice;
-use crate::wire::Malformed;
+use crate::core::limits::HEAD_BYTES_MAX;
 use crate::wire::answer::{self as head, HEADERS_MAX, keep_alive_timeout};
 use crate::wire::body::{BodyReader, Framing, Step};
-use crate::wire::request::write_head;
+use crate::wire::request::{self as asked, Head, NoHead, write_head};
+use crate::wire::{Malformed, may_end};
 
 /// What a reader made of bytes: what it gave, whether it has ended, and what it left.
 type Read<T> = Result<(T, bool, Vec<u8>), Malformed>;
@@ -128,4 +130,119 @@ fn request(bytes: &[u8]) {
             None => assert!(out.is_empty(), "a refused head left bytes"),
         }
     }
+}
+
+/// Requests of clients: the same wherever the reads end, with one host and one end of the body; written anew, it is the same request.
+pub fn request_head(input: &[u8]) {
+    let (size, bytes) = choice(input);
+    let whole = came(bytes, usize::MAX);
+    for size in [size, 1] {
+        let pieces = came(bytes, size);
+        let is_same = match (&whole, &pieces) {
+            (Ok(Some(one)), Ok(Some(other))) => format!("{one:?}") == format!("{other:?}"),
+            // A fault in the middle of a head is seen with its end, which may not have come.
+            (Err(_), Err(_) | Ok(None)) | (Ok(None), Ok(None)) => true,
+            _ => false,
+        };
+        assert!(is_same, "{whole:?}, in pieces of {size} {pieces:?}");
+    }
+    if let Ok(Some((head, left))) = whole {
+        assert!(bytes.ends_with(&left), "what stands behind a head");
+        assert!(
+            head.parts.headers.len() <= asked::HEADERS_MAX,
+            "too many headers"
+        );
+        one_meaning(&head);
+        written_anew(&head);
+    }
+}
+
+/// A head and what stands behind it, from a connection that reads so much at once.
+fn came(bytes: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>)>, NoHead> {
+    let (mut held, mut searched, mut found) = (BytesMut::new(), 0, None);
+    for piece in bytes.chunks(size.clamp(1, bytes.len().max(1))) {
+        held.extend_from_slice(piece);
+        let is_due = searched == 0 || held.len() > HEAD_BYTES_MAX;
+        if found.is_none() && (is_due || may_end(&held, searched)) {
+            found = asked::take(&mut held)?;
+        }
+        searched = held.len();
+    }
+    Ok(found.map(|head| (head, held.to_vec())))
+}
+
+/// One host, and one place where the body ends.
+fn one_meaning(head: &Head) {
+    let headers = &head.parts.headers;
+    let hosts = headers.get_all(HOST).iter().count();
+    let named = head.parts.uri.authority();
+    assert!(hosts <= 1, "two hosts");
+    assert!(
+        hosts == 1 || named.is_some() || head.parts.version == Version::HTTP_10,
+        "no host"
+    );
+    if let (Some(named), Some(host)) = (named, headers.get(HOST)) {
+        let host = host.as_bytes();
+        assert!(
+            named.as_str().as_bytes().eq_ignore_ascii_case(host),
+            "another host"
+        );
+    }
+    let has_chunks = headers.contains_key(TRANSFER_ENCODING);
+    let lengths: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
+    assert!(!has_chunks || lengths.is_empty(), "two framings");
+    assert_eq!(has_chunks, head.framing == Framing::Chunked);
+    let said = |value: &HeaderValue| value.to_str().ok().and_then(|text| text.parse().ok());
+    let length = match head.framing {
+        Framing::Length(length) => length,
+        Framing::Empty | Framing::Chunked => 0,
+        Framing::UntilClose => u64::MAX,
+    };
+    assert!(
+        lengths.iter().all(|value| said(value) == Some(length)),
+        "{lengths:?}"
+    );
+}
+
+/// The same request again, and nothing beside it.
+fn written_anew(head: &Head) {
+    let parts = &head.parts;
+    let Some(path) = parts.uri.path_and_query() else {
+        return;
+    };
+    let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.filter(|host| !host.is_empty()).unwrap_or("h");
+    let others = parts.headers.iter().filter(|(name, _)| *name != HOST);
+    let headers: Vec<_> = others
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let mut out = BytesMut::new();
+    let wrote = write_head(
+        &mut out,
+        parts.method.as_str(),
+        path.as_str(),
+        host,
+        &headers,
+    );
+    if wrote.is_none() {
+        assert!(out.is_empty(), "a refused head left bytes");
+        return;
+    }
+    let again = asked::take(&mut out);
+    assert!(matches!(again, Ok(Some(_))), "{head:?} becomes {again:?}");
+    let Ok(Some(again)) = again else { return };
+    assert!(out.is_empty(), "something stands behind it");
+    assert_eq!(again.parts.method, parts.method);
+    assert_eq!(again.parts.uri.path_and_query(), Some(path));
+    assert_eq!(again.framing, head.framing);
+    let mut sent = parts.headers.clone();
+    let mut seen = again.parts.headers;
+    let hosts = (sent.remove(HOST), seen.remove(HOST));
+    assert!(
+        hosts
+            .1
+            .is_some_and(|seen| seen.as_bytes() == host.as_bytes()),
+        "another host"
+    );
+    assert_eq!(seen, sent);
 }

@@ -83,3 +83,4 @@ mod tidy;
 mod usage;
 mod usage_properties;
 mod wire;
+mod wire_requests;

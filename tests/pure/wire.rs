@@ -1,12 +1,13 @@
 //! HTTP/1.1 answers as bytes: one message, wherever the reads end, or an error. R-X and R-D ids name what a wrong reading would break.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{HeaderName, HeaderValue};
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use rondo::core::limits::HEAD_BYTES_MAX;
 use rondo::wire::Malformed;
 use rondo::wire::answer::{self as head, HEADERS_MAX, Head};
-use rondo::wire::body::{BodyReader, Framing, Step};
+use rondo::wire::body::{BodyReader, CRLF, Framing, LAST_CHUNK, Step, write_size};
 use rondo::wire::request::write_head;
 
 fn take(text: &str) -> Result<Option<Head>, Malformed> {
@@ -249,15 +250,94 @@ fn a_request_head_cannot_be_broken_out_of() {
     }
 }
 
-fn chunked(parts: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for part in parts.iter().filter(|part| !part.is_empty()) {
-        out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
-        out.extend_from_slice(part);
-        out.extend_from_slice(b"\r\n");
+#[test]
+fn an_answer_that_is_written_is_read_again() {
+    // R-D1
+    let mut headers = HeaderMap::new();
+    for (name, value) in [("x-a", "1"), ("x-b", ""), ("x-a", "2"), ("x-c", "a, b")] {
+        headers.append(name, HeaderValue::from_static(value));
     }
-    out.extend_from_slice(b"0\r\n\r\n");
-    out
+    for (status, own, framing, keeps) in [
+        (
+            200,
+            &[("content-length", &b"3"[..])][..],
+            Framing::Length(3),
+            true,
+        ),
+        (
+            200,
+            &[("transfer-encoding", b"chunked")],
+            Framing::Chunked,
+            true,
+        ),
+        (
+            429,
+            &[("content-length", b"0"), ("connection", b"close")],
+            Framing::Empty,
+            false,
+        ),
+        (503, &[("connection", b"close")], Framing::UntilClose, false),
+        (204, &[], Framing::Empty, true),
+        (599, &[("content-length", b"1")], Framing::Length(1), true),
+    ] {
+        let status = StatusCode::from_u16(status).unwrap();
+        let mut out = BytesMut::from("before");
+        head::write_head(&mut out, status, &headers, own);
+        assert_eq!(&out.split_to(6)[..], b"before");
+        out.extend_from_slice(b"abc");
+        let mut read = head::take(&mut out).unwrap().unwrap();
+        assert_eq!(&out[..], b"abc");
+        assert_eq!(
+            (read.status, read.framing, read.keeps),
+            (status, framing, keeps)
+        );
+        for (name, value) in own {
+            assert_eq!(read.headers.remove(*name).unwrap().as_bytes(), *value);
+        }
+        assert_eq!(read.headers, headers);
+    }
+}
+
+#[test]
+fn sizes_of_chunks_are_read_again() {
+    // R-D1
+    for (size, text) in [
+        (0, "0\r\n"),
+        (1, "1\r\n"),
+        (15, "f\r\n"),
+        (16, "10\r\n"),
+        (255, "ff\r\n"),
+        (4096, "1000\r\n"),
+        (0xabc_def0, "abcdef0\r\n"),
+        (usize::MAX, "ffffffffffffffff\r\n"),
+    ] {
+        let mut out = BytesMut::from("before");
+        write_size(&mut out, size);
+        assert_eq!(out, format!("before{text}"));
+        let mut reader = BodyReader::new(Framing::Chunked);
+        let mut held = out.split_off(6);
+        held.extend_from_slice(b"x");
+        let read = reader.take(&mut held).unwrap();
+        // After the last chunk come trailers, of which this is half a line.
+        let expected = if size == 0 {
+            Step::NeedMore
+        } else {
+            Step::Part(Bytes::from("x"))
+        };
+        assert_eq!(read, expected, "{size}");
+    }
+}
+
+/// Parts as answers are written.
+fn chunked(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        write_size(&mut out, part.len());
+        out.extend_from_slice(part);
+        out.extend_from_slice(CRLF);
+    }
+    out.extend_from_slice(LAST_CHUNK);
+    out.to_vec()
 }
 
 proptest! {
