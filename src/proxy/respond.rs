@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
+use http::header::CONTENT_LENGTH;
 use pingora_core::Result;
 use pingora_http::ResponseHeader;
 
@@ -13,6 +14,7 @@ use crate::core::outcome::Reply;
 use crate::executor::effect::{FinalAnswer, ThrottleHeaders};
 use crate::providers::envelope::{self, GatewayCode, GatewayError};
 use crate::providers::{handshake, headers};
+use crate::wire::answer::has_no_body;
 
 /// What a 503 of the gateway asks for, in whole seconds: long enough for a drain or a burst to pass.
 pub const RETRY_AFTER_SECONDS: u32 = 1;
@@ -144,14 +146,18 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
         } else {
             headers::passes_with_answer(name.as_str())
         };
-        let is_hop = is_nominated(upstream, name.as_str());
+        // A length is told once, further down.
+        let is_hop = name == CONTENT_LENGTH || is_nominated(upstream, name.as_str());
         let is_switch = switches && handshake::passes_with_switch(name);
         if (passes && !is_hop) || is_switch {
             header.append_header(name.clone(), value.clone())?;
         }
     }
-    if !switches && let Some(length) = length(upstream) {
-        header.insert_header(http::header::CONTENT_LENGTH, length)?;
+    // Who has no body tells of no length (RFC 9110, 8.6).
+    if !has_no_body(upstream.status)
+        && let Some(length) = length(upstream)
+    {
+        header.insert_header(CONTENT_LENGTH, length)?;
     }
     mark(&mut header, cell)?;
     dress(&mut header, cell)?;
@@ -160,7 +166,7 @@ pub fn passed_header(upstream: &ResponseHeader, cell: &OperationCell) -> Result<
 
 /// The length of an answer, once: one that is said several times is accepted if it is the same (RFC 9110, 8.6).
 fn length(upstream: &ResponseHeader) -> Option<&[u8]> {
-    let length = upstream.headers.get(http::header::CONTENT_LENGTH)?;
+    let length = upstream.headers.get(CONTENT_LENGTH)?;
     let length = length.as_bytes().split(|byte| *byte == b',').next()?;
     Some(length.trim_ascii())
 }
