@@ -128,7 +128,7 @@ impl Front {
 
     /// One request after the other, or HTTP/2 if that is what is spoken.
     async fn serve_http1(&self, connection: Http1, shutdown: &ShutdownWatch) {
-        let mut client = Downstream::Http1(Box::new(connection));
+        let mut client = Downstream::Http1(Box::new(connection.until(shutdown.clone())));
         let mut is_new = true;
         loop {
             let Downstream::Http1(connection) = &mut client else {
@@ -163,9 +163,6 @@ impl Front {
                     }
                     return;
                 }
-            }
-            if *shutdown.borrow() {
-                connection.close_after();
             }
             self.plane.serve(&mut client).await;
             let Downstream::Http1(connection) = &mut client else {

@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::Request;
 use http::request::Parts;
 use pingora_core::protocols::Stream;
+use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorType, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -49,6 +50,8 @@ pub struct Http1 {
     pub(super) keeps: bool,
     pub(super) answer: Answer,
     http2: Http2,
+    /// The end of the server, which no answer's connection outlives.
+    shutdown: Option<ShutdownWatch>,
 }
 
 /// Whether HTTP/2 is spoken on a connection on which nothing was served.
@@ -102,6 +105,7 @@ impl Http1 {
             keeps: false,
             answer: Answer::Ended,
             http2: Http2::No,
+            shutdown: None,
         }
     }
 
@@ -119,6 +123,12 @@ impl Http1 {
             http2: Http2::Yes,
             ..Http1::new(stream)
         }
+    }
+
+    /// The same, for as long as the server runs: each answer after that is the last of its connection, and says so.
+    pub fn until(self, shutdown: ShutdownWatch) -> Http1 {
+        let shutdown = Some(shutdown);
+        Http1 { shutdown, ..self }
     }
 
     /// The connection, and what was read of it.
@@ -270,6 +280,12 @@ impl Http1 {
     /// The connection serves nothing after this request.
     pub fn close_after(&mut self) {
         self.keeps = false;
+    }
+
+    /// Whether the server stops.
+    pub(super) fn is_stopping(&self) -> bool {
+        let shutdown = self.shutdown.as_ref();
+        shutdown.is_some_and(|shutdown| *shutdown.borrow())
     }
 
     /// Whether bytes stand behind the request, other than the empty line that some clients put there.

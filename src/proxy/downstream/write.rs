@@ -116,7 +116,7 @@ impl Http1 {
             self.keeps = false;
             Answer::UntilClose
         };
-        self.keeps &= !self.has_early();
+        self.keeps &= !self.has_early() && !self.is_stopping();
         // Who names a protocol has to say that this is about the connection (RFC 9110, 7.8).
         let upgrades = header.headers.contains_key(UPGRADE);
         match (self.answer, upgrades, self.keeps, is_current) {
