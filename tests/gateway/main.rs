@@ -17,6 +17,8 @@ mod command;
 mod compiled;
 mod corpus;
 mod delivery;
+mod downstream;
+mod downstream_early;
 mod explain_live;
 mod flow_admin;
 mod flow_cancel;

@@ -313,6 +313,61 @@ async fn both_ways_at_once() {
     assert_eq!(record.operation.response_bytes, BYTES as u64);
 }
 
+/// A target that speaks at length behind its head, while the client does behind its handshake: nothing is lost either way.
+#[tokio::test]
+async fn a_megabyte_each_way_from_the_first_byte() {
+    const BYTES: usize = 1 << 20;
+    /// A little less than a client may send before there is a tunnel.
+    const EARLY: usize = 60_000;
+    let pattern = |from: usize| -> Vec<u8> {
+        let bytes = (from..from + BYTES).map(|at| (at % 251) as u8);
+        bytes.collect()
+    };
+    let (heard, mut seen) = mpsc::unbounded_channel();
+    let upstream = Upstream::start(move |mut link| {
+        let heard = heard.clone();
+        async move {
+            link.request().await;
+            let (mut read, mut write) = link.stream.split();
+            let said = [SWITCH.as_bytes(), &pattern(1)].concat();
+            let mut bytes = vec![0; BYTES];
+            let both = tokio::join!(write.write_all(&said), read.read_exact(&mut bytes));
+            assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+            let _ = heard.send(bytes);
+            link.closed().await;
+        }
+    })
+    .await;
+    let rondo = Rondo::start(&two(&upstream.provider(""), &upstream.provider(""))).await;
+    let mut client = RawClient::connect(rondo.addr).await;
+    let says = pattern(7);
+    let (early, later) = says.split_at(EARLY);
+    let first = [handshake(REALTIME, "").as_bytes(), early].concat();
+    client.stream.write_all(&first).await.unwrap();
+    let (mut read, mut write) = client.stream.into_split();
+    let mut bytes = Vec::new();
+    while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
+        assert!(soon(read.read_buf(&mut bytes)).await.unwrap() > 0);
+    }
+    let said = pattern(1);
+    let whole = async {
+        while bytes.len() < BYTES || !bytes.ends_with(&said) {
+            let came = read.read_buf(&mut bytes).await.unwrap();
+            assert!(came > 0, "ended after {}", bytes.len());
+        }
+    };
+    let ((), wrote) = soon(async { tokio::join!(whole, write.write_all(later)) }).await;
+    wrote.unwrap();
+    assert!(soon(seen.recv()).await.unwrap() == says);
+    let head = &bytes[..bytes.len() - BYTES];
+    assert!(head.starts_with(b"HTTP/1.1 101") && head.ends_with(b"\r\n\r\n"));
+    drop((read, write));
+    rondo.assert_quiet().await;
+    let operation = &rondo.records()[0].operation;
+    assert_eq!(operation.state, State::Succeeded);
+    assert_eq!(operation.response_bytes, BYTES as u64);
+}
+
 /// Only the target's credential arrives, whatever the client hides its own in, and the model is the target's.
 #[tokio::test]
 async fn no_credential_of_the_client_passes() {

@@ -5,6 +5,7 @@ pub mod caller;
 pub mod client;
 pub mod database;
 pub mod frames;
+pub mod held;
 pub mod process;
 pub mod raw;
 pub mod socket;
@@ -157,6 +158,11 @@ impl Rondo {
             .fold(0.0, |sum, value| sum + value)
     }
 
+    /// Tells the server to stop, as Pingora does when the process is to end.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Waits until no request is in flight.
     pub async fn idle(&self) {
         self.until(|rondo| rondo.app.gateway.around.inflight.count() == 0)
@@ -303,7 +309,7 @@ impl Rondo {
 
 impl Drop for Rondo {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
+        self.stop();
         let _ = std::fs::remove_file(&self.file);
     }
 }
