@@ -14,7 +14,7 @@ const TALKATIVE: &[&str] = &["pingora", "h2", "hyper", "rustls", "tokio_rustls"]
 
 /// Beginnings of the targets whose lines any client can cause, as often as it likes: a handshake that breaks, half a head. One a second is
 /// told; counters tell the rest.
-const PROVOKED: &[&str] = &["pingora_core::services::listening", "pingora_proxy"];
+const PROVOKED: &[&str] = &["pingora_core::services::listening", "pingora_core::apps"];
 
 /// The second in which such a line was last told.
 static TOLD_AT: AtomicU64 = AtomicU64::new(0);

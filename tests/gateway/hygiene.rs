@@ -1,11 +1,14 @@
 //! What never crosses the gateway: the client's credentials to a target, one target's to another, any to a client or a log.
 
-use parking_lot::Mutex;
+use std::time::Instant;
 
+use parking_lot::Mutex;
 use rondo::telemetry::logger::Discreet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::client::{Answer, Body, Connection, call, chat_body, post, request, whole};
 use crate::support::raw::{GOOD, Link, RawClient, Upstream, post_text, two};
+use crate::support::tls::Identity;
 use crate::support::{Rondo, soon};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -347,4 +350,30 @@ async fn the_authority_is_the_targets_own() {
     assert_eq!(seen.uri.scheme_str(), Some("http"));
     assert_eq!(seen.headers.get("host"), None);
     assert_eq!(seen.uri.path(), CHAT);
+}
+
+// A line that any client can cause is told once a second, whoever causes it.
+#[tokio::test]
+async fn broken_handshakes_do_not_fill_the_log() {
+    capture();
+    let identity = Identity::new();
+    let yaml = two(
+        "{ adapter: openai, mock: { answers: [ok] } }",
+        "{ adapter: openai, mock: { answers: [ok] } }",
+    );
+    let rondo = Rondo::start_listening(&yaml, Some(identity.files.clone())).await;
+    let told = || LOG.lock().matches("H2 handshake error").count();
+    let (began, before) = (Instant::now(), told());
+    for _ in 0..30 {
+        // HTTP/2 is chosen, and something else is spoken.
+        let mut client = identity.connect(rondo.addr, "h2").await;
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: g\r\n\r\n")
+            .await
+            .unwrap();
+        soon(client.read_to_end(&mut Vec::new())).await.ok();
+    }
+    let lines = told() - before;
+    let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
+    assert!(lines <= seconds + 2, "{lines} in {seconds} s");
 }
