@@ -1,7 +1,7 @@
 //! One operation as the data plane holds it: the executor, its chance source, and what is told to the observer.
 //!
-//! The cell is shared by the request context and the upstream session of the current attempt. Both run on the same task, so the
-//! lock is never contended; it exists because Pingora hands the session its parts through header extensions, which must be `Sync`.
+//! The cell is shared by the request's context, its current attempt and the list of what is in flight. The first two run on the same
+//! task; the list is walked when the process ends, by a thread of its own, and the lock is contended then alone.
 //! Invariants: every note of the executor reaches the observer once, in order, and `operation_ended` is called once, whoever lets go of
 //! the operation and however: the cell is what the guard of its record stands in (R-L2).
 

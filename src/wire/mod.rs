@@ -1,7 +1,7 @@
 //! HTTP/1.1 as clients and upstreams speak it: the heads of requests and answers, and where their bodies end. Bytes in, bytes out.
 //!
 //! Not here: sockets, time, and what an answer proves. Why not Pingora's sessions: they send head and body apart, hold 64 KiB beside
-//! each answer, and cost more than everything else that is done for a request (ADR 18, 20). Invariants: whatever is not plainly one message
+//! each answer, and cost more than everything else that is done for a request (ADR 18, 22). Invariants: whatever is not plainly one message
 //! is an error, never a guess (RFC 9112, 6.3 and 11.2); nothing grows without a bound.
 
 pub mod answer;

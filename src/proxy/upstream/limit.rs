@@ -1,6 +1,6 @@
 //! Waits that end by themselves: the executor knows of each before it begins (R-L4).
 //!
-//! Pingora drops an attempt's future when the client leaves. The limit then stays set in the open send, and the executor can tell a
+//! An attempt's future is dropped when the client leaves. The limit then stays set in the open send, and the executor can tell a
 //! cancel from one that comes too late. A wait that is over takes its limit away; one that ran out keeps it until it was reported.
 
 use tokio::time::error::Elapsed;

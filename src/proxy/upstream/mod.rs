@@ -2,7 +2,7 @@
 //! executor, and obeys.
 //!
 //! Why not Pingora's own proxy: its hooks see headers only, it replays at most 64 KiB, and it closes an HTTP/1.1 connection with every
-//! discarded answer (ADR 18). Its connectors are used for TLS and HTTP/2; `tests/gateway` guards each trap of them.
+//! discarded answer (ADR 18, 22). Its connectors are used for TLS and HTTP/2; `tests/gateway` guards each trap of them.
 
 mod connection;
 mod connector;
