@@ -1,4 +1,4 @@
-//! Every record that was begun is settled once, whatever becomes of the task that served it: a panic in a hook, the end of the process.
+//! Every record that was begun is settled once, whatever becomes of the task that served it: a panic while it is served, the end of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +57,7 @@ impl Spot {
     }
 }
 
-/// An observer with a defect: it panics in the middle of a hook, before or after telemetry has been told.
+/// An observer with a defect: it panics when it is told of a request, before or after telemetry has been told.
 struct Faulty {
     inner: Watched,
     spot: Spot,
@@ -153,7 +153,7 @@ async fn faulty(spot: Spot, before: bool) -> (Rondo, Arc<Faulty>) {
 
 /// A panic anywhere costs its own request: the record is settled once, no lock stays held, and the next request is served.
 #[tokio::test]
-async fn a_panic_in_a_hook_settles_its_record_and_nothing_else() {
+async fn a_panic_settles_its_record_and_nothing_else() {
     // R-L1 R-L2
     for (spot, before) in Spot::ALL
         .into_iter()
@@ -244,7 +244,7 @@ async fn a_drop_before_ownership_writes_nothing() {
     assert!(rondo.records().is_empty());
 }
 
-/// A process that is interrupted, or whose grace period is over, drops what is in flight without another hook: each operation still ends.
+/// A process that is interrupted, or whose grace period is over, drops what is in flight without another word: each operation still ends.
 #[tokio::test]
 async fn the_end_of_the_process_settles_what_it_drops() {
     // R-L2 R-C3

@@ -449,8 +449,7 @@ async fn a_broken_upload_leaves_nothing_behind() {
     rondo.assert_quiet().await;
 }
 
-// A client of HTTP/1.0 waits for the end of the connection. Pingora 0.9.1 sends it chunks where there is no length, so this is about
-// answers with one.
+// A client of HTTP/1.0 waits for the end of the connection. Answers without a length are in `downstream`.
 #[tokio::test]
 async fn an_http10_client_gets_a_whole_answer() {
     let rondo = start("max_request_body: 64KiB").await;
