@@ -29,11 +29,11 @@ fn dripped(bytes: &[u8]) -> Result<Option<(Head, usize)>, NoHead> {
     for (at, byte) in bytes.iter().enumerate() {
         held.extend_from_slice(&[*byte]);
         let is_due = searched == 0 || held.len() > HEAD_BYTES_MAX;
-        if is_due || may_end(&held, searched) {
-            if let Some(head) = take(&mut held)? {
-                assert!(held.is_empty(), "more was there than the head");
-                return Ok(Some((head, at + 1)));
-            }
+        if (is_due || may_end(&held, searched))
+            && let Some(head) = take(&mut held)?
+        {
+            assert!(held.is_empty(), "more was there than the head");
+            return Ok(Some((head, at + 1)));
         }
         searched = held.len();
     }
