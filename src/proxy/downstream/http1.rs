@@ -1,8 +1,8 @@
 //! A client's HTTP/1.1 connection, for one request at a time. Writing an answer is in `write`.
 //!
-//! Not here: the rules of the protocol ([`crate::wire`]). Invariants: every read may be given up at any point and taken up again; what a
-//! client sends before it has its answer is kept, within a bound, and is never the next request: two readers of a connection could
-//! disagree where that begins. So such a connection ends with its answer, and a client that did mean another request asks again.
+//! Not here: the rules of the protocol ([`crate::wire`]). Invariants: every read may be given up at any point and taken up again; what is
+//! read behind a request before its answer has ended is kept, within a bound, and is never the next request: two readers of a connection
+//! could disagree where that begins. So such a connection ends with its answer, and a client that did mean another request asks again.
 
 use std::io;
 use std::time::Duration;
