@@ -183,9 +183,8 @@ impl Front {
         let Downstream::Http1(connection) = client else {
             return;
         };
-        let config = self.gateway().config.load_full();
         let (stream, early) = connection.into_parts();
-        let pause_max = config.snapshot.server.client_write_timeout;
+        let pause_max = self.gateway().client_write_timeout();
         let line = Line::new(stream, early, pause_max);
         let _ = Box::pin(self.streams.process_new(Box::new(line), shutdown)).await;
     }

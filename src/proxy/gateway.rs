@@ -141,6 +141,11 @@ impl Gateway {
         self.occupancy.connections.take(max)
     }
 
+    /// How long a write to a client may wait.
+    pub(super) fn client_write_timeout(&self) -> Duration {
+        self.config.load().snapshot.server.client_write_timeout
+    }
+
     /// What is said to who finds no room: that it is the moment, or that this process will not have any.
     pub(super) fn overloaded(&self) -> GatewayCode {
         match self.around.lifecycle.is_draining() {

@@ -140,13 +140,7 @@ impl DataPlane {
         let Downstream::Http1(client) = client else {
             return Err(over());
         };
-        let pause_max = self
-            .gateway
-            .config
-            .load()
-            .snapshot
-            .server
-            .client_write_timeout;
+        let pause_max = self.gateway.client_write_timeout();
         let (stream, early) = client.parts();
         tunnel.run(stream, early, pause_max).await
     }

@@ -213,13 +213,7 @@ impl DataPlane {
 
     /// Writes an answer of the gateway that is no operation's.
     async fn write(&self, client: &mut Downstream, answer: Answer) -> Result<()> {
-        let time = self
-            .gateway
-            .config
-            .load()
-            .snapshot
-            .server
-            .client_write_timeout;
+        let time = self.gateway.client_write_timeout();
         client.write(piece(client, answer), time).await
     }
 }

@@ -10,7 +10,7 @@ use pingora_http::ResponseHeader;
 use rondo::proxy::downstream::Piece;
 use rondo::proxy::downstream::http1::{Finished, Http1};
 use rondo::proxy::line::Line;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
@@ -289,11 +289,8 @@ async fn a_slow_stream_makes_no_slow_reader() {
     assert_eq!(succeeded, 2.0);
 }
 
-/// The head of an answer that its client has no room for, having not read the answers before, ends its connection, and so its operation.
-#[tokio::test]
-async fn a_head_that_cannot_be_written_ends_its_connection() {
-    // R-D4
-    let pause_max = Duration::from_millis(200);
+/// A connection whose client has asked and reads nothing, with room for so many bytes of an answer.
+async fn asked() -> (Http1, DuplexStream) {
     let (mut client, server) = tokio::io::duplex(64);
     let mut connection = Http1::new(Box::new(server));
     let head = b"GET / HTTP/1.1\r\nhost: g\r\n\r\n";
@@ -301,6 +298,15 @@ async fn a_head_that_cannot_be_written_ends_its_connection() {
     let (wrote, read) = tokio::join!(client.write_all(head), connection.next_request(time));
     wrote.unwrap();
     read.unwrap();
+    (connection, client)
+}
+
+/// The head of an answer that its client has no room for, having not read the answers before, ends its connection, and so its operation.
+#[tokio::test]
+async fn a_head_that_cannot_be_written_ends_its_connection() {
+    // R-D4
+    let pause_max = Duration::from_millis(200);
+    let (mut connection, _client) = asked().await;
     let piece = Piece {
         header: Some(Box::new(ResponseHeader::build(200, None).unwrap())),
         ..Piece::default()
@@ -313,13 +319,7 @@ async fn a_head_that_cannot_be_written_ends_its_connection() {
 #[tokio::test]
 async fn nothing_follows_half_an_answer() {
     // R-D4 R-X3
-    let (mut client, server) = tokio::io::duplex(64);
-    let mut connection = Http1::new(Box::new(server));
-    let head = b"GET / HTTP/1.1\r\nhost: g\r\n\r\n";
-    let time = Duration::from_secs(60);
-    let (wrote, read) = tokio::join!(client.write_all(head), connection.next_request(time));
-    wrote.unwrap();
-    read.unwrap();
+    let (mut connection, _client) = asked().await;
     let piece = Piece {
         header: Some(Box::new(ResponseHeader::build(200, None).unwrap())),
         parts: vec![Bytes::from_static(b"an answer of a few bytes")],

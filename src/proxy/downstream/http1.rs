@@ -240,16 +240,15 @@ impl Http1 {
         }
     }
 
-    /// Reads more of a body of this length, in one piece, and says how much of it is there. Memory that is not reached is never touched, so
-    /// a length that lies costs nothing.
-    pub async fn gather_body(&mut self, length: usize) -> Result<usize> {
+    /// Reads more of a body of this length, in one piece. Memory that is not reached is never touched, so a length that lies costs nothing.
+    pub async fn gather_body(&mut self, length: usize) -> Result<()> {
         let missing = length.saturating_sub(self.bytes.len());
-        if missing > 0 {
-            self.bytes.reserve(missing);
-            let read = self.stream.read_buf(&mut self.bytes).await;
-            some(read)?;
+        if missing == 0 {
+            return Ok(());
         }
-        Ok(self.bytes.len().min(length))
+        self.bytes.reserve(missing);
+        let read = self.stream.read_buf(&mut self.bytes).await;
+        some(read)
     }
 
     /// How much of a body of this length is there.

@@ -61,17 +61,17 @@ impl Http1 {
             self.begin(&mut out, header, whole);
         }
         for part in piece.parts.iter().filter(|part| !part.is_empty()) {
-            let part = self.within_length(part)?;
+            self.count(part)?;
             let is_chunk = self.answer == Answer::Chunked;
             if is_chunk {
                 write_size(&mut out, part.len());
             }
             let end = if is_chunk { CRLF } else { &[] };
             if out.len() + part.len() + end.len() <= COPY_BYTES_MAX {
-                out.extend_from_slice(&part);
+                out.extend_from_slice(part);
                 out.extend_from_slice(end);
             } else {
-                self.write_all(&[&out, &part, end], time).await?;
+                self.write_all(&[&out, part, end], time).await?;
                 out.clear();
             }
         }
@@ -136,22 +136,16 @@ impl Http1 {
         write_head(out, status, &header.headers, own);
     }
 
-    /// As much of a part as the answer's length leaves room for. What goes beyond would be taken for the next answer.
-    fn within_length(&mut self, part: &Bytes) -> Result<Bytes> {
-        let Answer::Length(left) = self.answer else {
-            return Ok(part.clone());
-        };
-        let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
-        match left.checked_sub(length) {
-            Some(left) => {
-                self.answer = Answer::Length(left);
-                Ok(part.clone())
-            }
-            None => {
-                let long = "an answer longer than its length";
-                Err(Error::explain(ErrorType::InternalError, long))
-            }
+    /// Counts a part against the answer's length. What goes beyond would be taken for the next answer.
+    fn count(&mut self, part: &Bytes) -> Result<()> {
+        if let Answer::Length(left) = self.answer {
+            let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
+            let left = left.checked_sub(length).ok_or_else(|| {
+                Error::explain(ErrorType::InternalError, "an answer longer than its length")
+            })?;
+            self.answer = Answer::Length(left);
         }
+        Ok(())
     }
 
     /// The answer has its end, if it has its length.
