@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::metrics::Families;
 use super::series::RouteSeries;
+use super::totals::Totals;
 use crate::policy::route::Route;
 use crate::policy::snapshot::Snapshot;
 use crate::proxy::host::OperationFacts;
@@ -25,17 +25,17 @@ struct Generation {
 /// The latest snapshots, newest first.
 #[derive(Debug)]
 pub(super) struct Generations {
-    families: Arc<Families>,
+    totals: Arc<Totals>,
     known: ArcSwap<Vec<Arc<Generation>>>,
     none: Arc<RouteSeries>,
 }
 
 impl Generations {
-    pub(super) fn new(families: Arc<Families>) -> Generations {
+    pub(super) fn new(totals: Arc<Totals>) -> Generations {
         Generations {
-            none: Arc::new(RouteSeries::without_route(&families)),
+            none: Arc::new(RouteSeries::without_route(&totals)),
             known: ArcSwap::from_pointee(Vec::new()),
-            families,
+            totals,
         }
     }
 
@@ -45,7 +45,7 @@ impl Generations {
         let newest = Arc::new(Generation {
             snapshot: Arc::clone(snapshot),
             routes: routes
-                .map(|route| Arc::new(RouteSeries::new(&self.families, route)))
+                .map(|route| Arc::new(RouteSeries::new(&self.totals, route)))
                 .collect(),
             names: (snapshot.routes.iter().enumerate())
                 .map(|(position, route)| (Arc::clone(&route.name), position))
@@ -60,15 +60,15 @@ impl Generations {
         self.known.store(Arc::new(known.collect()));
     }
 
-    /// The series of an operation's route.
-    pub(super) fn of(&self, facts: &OperationFacts) -> Arc<RouteSeries> {
+    /// Counts on the series of an operation's route.
+    pub(super) fn count(&self, facts: &OperationFacts, what: impl FnOnce(&RouteSeries)) {
         let known = self.known.load();
         let wanted = facts.snapshot.generation;
         let generation = known.iter().find(|g| g.snapshot.generation == wanted);
         match generation.and_then(|g| g.routes.get(facts.route_index)) {
-            Some(series) => Arc::clone(series),
-            // Older than what is kept, or never adopted: the same labels, looked up anew.
-            None => Arc::new(RouteSeries::new(&self.families, &facts.route)),
+            Some(series) => what(series),
+            // Older than what is kept, or never adopted: the same totals, looked up anew.
+            None => what(&RouteSeries::new(&self.totals, &facts.route)),
         }
     }
 

@@ -84,6 +84,11 @@ pub(super) fn api_label(api: Option<Api>) -> &'static str {
     api.map_or(NONE, Api::label)
 }
 
+/// The label of the format with this position.
+pub(super) fn api_name(position: usize) -> &'static str {
+    api_label(Api::ALL.get(position).copied())
+}
+
 pub(super) const fn second_round_end(end: SecondRoundEnd) -> usize {
     match end {
         SecondRoundEnd::Success => 0,

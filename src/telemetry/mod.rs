@@ -12,8 +12,11 @@ mod ledger;
 pub mod logger;
 mod metrics;
 mod process;
+mod scrape;
 mod series;
 mod sink;
+mod tally;
+mod totals;
 
 pub use access_log::{operation_line, refusal_line};
 pub use series::{RouteCounters, TargetCounters};
@@ -122,7 +125,7 @@ impl Telemetry {
         let families = Arc::new(Families::new());
         process::register(families.registry());
         Arc::new(Telemetry {
-            generations: Generations::new(Arc::clone(&families)),
+            generations: Generations::new(Arc::clone(&families.totals)),
             families,
             buffered: setup.buffered,
             occupancy: setup.occupancy,

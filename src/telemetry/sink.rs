@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::series::RouteSeries;
+use super::series::FirstByte;
 use super::{Telemetry, access_log, labels};
 use crate::core::usage::Usage;
 use crate::executor::effect::{Begin, Note};
@@ -37,7 +37,7 @@ impl Observer for Telemetry {
     }
 
     fn note(&self, facts: &OperationFacts, note: &Note, extras: AttemptExtras<'_>, at: Stamp) {
-        self.count(&self.generations.of(facts), note);
+        self.count(facts, note);
         let attempt = AttemptFacts {
             upstream_request_id: extras.upstream_request_id,
             first_byte: extras.first_byte.map(moment),
@@ -47,15 +47,16 @@ impl Observer for Telemetry {
     }
 
     fn operation_ended(&self, facts: &OperationFacts, end: &OperationEnd) -> Option<u64> {
-        let (series, api) = (self.generations.of(facts), Some(facts.api));
-        series.request_ended(api, end.outcome, end.status);
-        series.of_profile();
-        let duration = end.ended.mono.since(facts.started.mono);
-        series.observe_duration(api, duration);
-        if let Some(first_byte) = end.first_byte {
-            let took = first_byte.mono.since(facts.started.mono);
-            series.observe_first_byte(api, took, end.overhead);
-        }
+        self.generations.count(facts, |series| {
+            let api = Some(facts.api);
+            series.request_ended(api, end.outcome, end.status);
+            series.of_profile();
+            let times = end.first_byte.map(|first_byte| FirstByte {
+                took: first_byte.mono.since(facts.started.mono),
+                overhead: end.overhead,
+            });
+            series.observe(api, end.ended.mono.since(facts.started.mono), times);
+        });
         let record = self.book.end(&facts.id, &ending(end));
         access_log::operation(facts, end, record.as_deref());
         record.map(|record| record.sequence)
@@ -92,7 +93,7 @@ impl Observer for Telemetry {
         let series = series.as_ref().unwrap_or(self.generations.none());
         let outcome = labels::refusal_outcome(refusal.status);
         series.request_ended(refusal.api, outcome, refusal.status);
-        series.observe_duration(refusal.api, refusal.latency);
+        series.observe(refusal.api, refusal.latency, None);
         access_log::refusal(refusal, outcome);
     }
 
@@ -118,25 +119,13 @@ impl Observer for Telemetry {
 }
 
 impl Telemetry {
-    fn count(&self, series: &RouteSeries, note: &Note) {
+    fn count(&self, facts: &OperationFacts, note: &Note) {
         match note {
-            Note::OperationSettled(settled) => {
-                if let Some(stop) = settled.stop {
-                    series.stopped(stop);
-                }
-            }
-            Note::RetryBudgetExhausted => series.retry_budget_exhausted(),
-            Note::AttemptOpened(_) | Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {}
-            Note::SendDispatched(begin) => series.sent(begin.target, begin.round),
-            Note::AttemptSettled(settled) => series.attempt_settled(settled),
-            Note::Skipped { target, round, .. } => series.skipped(*target, *round),
-            Note::Failover { from, to, reason } => series.failed_over(*from, *to, reason),
-            Note::WaitBegun => series.wait_begun(),
-            Note::WaitEnded { how, waited } => series.wait_ended(*how, *waited),
-            Note::SecondRoundEnded(end) => series.second_round_ended(*end),
-            Note::Suppressed(reason) => series.suppressed(*reason),
-            Note::RouteExhausted => series.exhausted(),
             Note::Unexpected(event) => self.families.unexpected.with_label_values(&[event]).inc(),
+            // Most notes of most requests: nobody looks for their series.
+            Note::AttemptOpened(_) | Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {}
+            Note::OperationSettled(settled) if settled.stop.is_none() => {}
+            counted => self.generations.count(facts, |series| series.note(counted)),
         }
     }
 }

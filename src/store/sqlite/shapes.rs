@@ -5,8 +5,9 @@
 //! and no index is needed for it, and what is known to another process stays true.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 
+use foldhash::fast::RandomState;
 use rusqlite::Transaction;
 
 use super::layout::Layout;
@@ -18,8 +19,6 @@ use crate::ledger::columns::{Stored, Value};
 pub(super) const SPAN: i64 = 65_536;
 /// Shapes that are known at a time; then all are forgotten and made anew. Some hundred bytes each.
 const KNOWN_MAX: usize = 4_096;
-/// Those that were used last, which are looked at before the map: one gateway has few at any moment.
-const RECENT: usize = 4;
 
 #[derive(Debug)]
 struct Shape {
@@ -35,9 +34,7 @@ pub(super) struct Shapes {
     insert: String,
     known: Vec<Shape>,
     /// From the hash of its values to its place. Of two with one hash, the later one.
-    places: HashMap<u64, usize>,
-    recent: [usize; RECENT],
-    next: usize,
+    places: HashMap<u64, usize, RandomState>,
     hasher: RandomState,
 }
 
@@ -54,10 +51,8 @@ impl Shapes {
         Shapes {
             insert: format!("INSERT INTO {table} (after_row{names}) VALUES (?1{values})"),
             known: Vec::new(),
-            places: HashMap::new(),
-            recent: [0; RECENT],
-            next: 0,
-            hasher: RandomState::new(),
+            places: HashMap::default(),
+            hasher: RandomState::default(),
         }
     }
 
@@ -76,19 +71,13 @@ impl Shapes {
         row: i64,
     ) -> rusqlite::Result<i64> {
         let fits = |shape: &&Shape| row < shape.until && shape.is(layout, values);
-        let mut recent = self.recent.iter().filter_map(|at| self.known.get(*at));
-        if let Some(shape) = recent.find(fits) {
-            return Ok(shape.number);
-        }
         let mut hasher = self.hasher.build_hasher();
         common(layout, values).for_each(|value| value.hash(&mut hasher));
         let hash = hasher.finish();
         if let Some(at) = self.places.get(&hash).copied()
             && let Some(shape) = self.known.get(at).filter(fits)
         {
-            let number = shape.number;
-            self.remember(at);
-            return Ok(number);
+            return Ok(shape.number);
         }
         let mut insert = transaction.prepare_cached(&self.insert)?;
         insert.raw_bind_parameter(1, row)?;
@@ -106,15 +95,7 @@ impl Shapes {
             values: common(layout, values).map(Stored::from).collect(),
         });
         self.places.insert(hash, at);
-        self.remember(at);
         Ok(number)
-    }
-
-    fn remember(&mut self, at: usize) {
-        if let Some(place) = self.recent.get_mut(self.next) {
-            *place = at;
-        }
-        self.next = (self.next + 1) % RECENT;
     }
 }
 
