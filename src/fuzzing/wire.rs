@@ -7,11 +7,10 @@ use http::Version;
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 
 use super::choice;
-use crate::core::limits::HEAD_BYTES_MAX;
 use crate::wire::answer::{self as head, HEADERS_MAX, keep_alive_timeout};
 use crate::wire::body::{BodyReader, Framing, Step};
 use crate::wire::request::{self as asked, Head, NoHead, write_head};
-use crate::wire::{Malformed, may_end};
+use crate::wire::{HeadSearch, Malformed};
 
 /// What a reader made of bytes: what it gave, whether it has ended, and what it left.
 type Read<T> = Result<(T, bool, Vec<u8>), Malformed>;
@@ -159,14 +158,12 @@ pub fn request_head(input: &[u8]) {
 
 /// A head and what stands behind it, from a connection that reads so much at once.
 fn came(bytes: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>)>, NoHead> {
-    let (mut held, mut searched, mut found) = (BytesMut::new(), 0, None);
+    let (mut held, mut search, mut found) = (BytesMut::new(), HeadSearch::default(), None);
     for piece in bytes.chunks(size.clamp(1, bytes.len().max(1))) {
         held.extend_from_slice(piece);
-        let is_due = searched == 0 || held.len() > HEAD_BYTES_MAX;
-        if found.is_none() && (is_due || may_end(&held, searched)) {
+        if found.is_none() && search.is_due(&held) {
             found = asked::take(&mut held)?;
         }
-        searched = held.len();
     }
     Ok(found.map(|head| (head, held.to_vec())))
 }

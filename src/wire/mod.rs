@@ -9,14 +9,31 @@ pub mod body;
 mod fields;
 pub mod request;
 
+use crate::core::limits::HEAD_BYTES_MAX;
+
 /// A message breaks the rules of HTTP/1.1; the text says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// Whether a head that was not whole may have its end in the bytes from here on. Parsing it anew for each byte that drips in would cost
-/// a processor.
-pub fn may_end(bytes: &[u8], from: usize) -> bool {
+/// When to look for a head in bytes that grow. Parsing it anew for each byte that drips in would cost a processor.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HeadSearch {
+    /// How much was looked through.
+    searched: usize,
+}
+
+impl HeadSearch {
+    /// Whether a whole head may be in these bytes, which begin as they did at the last question. The first look finds what is no head at
+    /// all, one beyond the bound what is too long; the others wait for its end.
+    pub fn is_due(&mut self, bytes: &[u8]) -> bool {
+        let searched = std::mem::replace(&mut self.searched, bytes.len());
+        searched == 0 || bytes.len() > HEAD_BYTES_MAX || may_end(bytes, searched)
+    }
+}
+
+/// Whether a head may have its end in the bytes from here on.
+fn may_end(bytes: &[u8], from: usize) -> bool {
     let from = from.saturating_sub(3);
     let new = bytes.get(from..).unwrap_or_default();
     memchr::memchr_iter(b'\n', new).any(|at| {

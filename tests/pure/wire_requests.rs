@@ -8,7 +8,7 @@ use rondo::core::limits::HEAD_BYTES_MAX;
 use rondo::fuzzing;
 use rondo::wire::body::Framing;
 use rondo::wire::request::{HEADERS_MAX, Head, NoHead, take, write_head};
-use rondo::wire::{Malformed, may_end};
+use rondo::wire::{HeadSearch, Malformed};
 
 fn taken(text: &str) -> Result<Option<Head>, NoHead> {
     take(&mut BytesMut::from(text))
@@ -23,19 +23,17 @@ fn headed(headers: &str) -> Result<Head, NoHead> {
     head("POST /x HTTP/1.1", &format!("host: h\r\n{headers}"))
 }
 
-/// What a connection makes of bytes that come one by one: it looks again when `may_end` says so, and above the bound.
+/// What a connection makes of bytes that come one by one: it looks when [`HeadSearch`] says so.
 fn dripped(bytes: &[u8]) -> Result<Option<(Head, usize)>, NoHead> {
-    let (mut held, mut searched) = (BytesMut::new(), 0);
+    let (mut held, mut search) = (BytesMut::new(), HeadSearch::default());
     for (at, byte) in bytes.iter().enumerate() {
         held.extend_from_slice(&[*byte]);
-        let is_due = searched == 0 || held.len() > HEAD_BYTES_MAX;
-        if (is_due || may_end(&held, searched))
+        if search.is_due(&held)
             && let Some(head) = take(&mut held)?
         {
             assert!(held.is_empty(), "more was there than the head");
             return Ok(Some((head, at + 1)));
         }
-        searched = held.len();
     }
     Ok(None)
 }
@@ -367,7 +365,9 @@ proptest! {
             for searched in 0..whole {
                 for come in [whole, whole + behind.len()] {
                     let seen = [&bytes[..whole], behind.as_bytes()].concat();
-                    prop_assert!(may_end(&seen[..come], searched), "{} of {}", searched, whole);
+                    let mut search = HeadSearch::default();
+                    search.is_due(&seen[..searched]);
+                    prop_assert!(search.is_due(&seen[..come]), "{} of {}", searched, whole);
                 }
             }
         }

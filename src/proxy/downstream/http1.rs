@@ -18,10 +18,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::write::Answer;
 use crate::core::limits::HEAD_BYTES_MAX;
-use crate::proxy::io::{READ_BYTES, next_room, read_small};
+use crate::proxy::io::{Incoming, read_small};
 use crate::wire::Malformed;
 use crate::wire::body::{BodyReader, Framing, Step};
-use crate::wire::may_end;
 use crate::wire::request::{self, NoHead};
 
 /// What a client with prior knowledge of HTTP/2 begins with (RFC 9113, 3.4).
@@ -36,14 +35,9 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// A connection.
 pub struct Http1 {
     pub(super) stream: Stream,
-    /// What was read and not yet taken.
-    pub(super) bytes: BytesMut,
-    /// How much of that was looked through for the end of a head.
-    searched: usize,
+    incoming: Incoming,
     /// Empty lines that came before the head.
     skipped: usize,
-    /// Room for the next read.
-    room: usize,
     pub(super) request: Parts,
     pub(super) body: BodyReader,
     /// Whether the connection may serve another request.
@@ -96,10 +90,8 @@ impl Http1 {
     pub fn new(stream: Stream) -> Http1 {
         Http1 {
             stream,
-            bytes: BytesMut::new(),
-            searched: 0,
+            incoming: Incoming::new(),
             skipped: 0,
-            room: READ_BYTES,
             request: Request::new(()).into_parts().0,
             body: BodyReader::new(Framing::Empty),
             keeps: false,
@@ -133,17 +125,17 @@ impl Http1 {
 
     /// The connection, and what was read of it.
     pub fn into_parts(self) -> (Stream, Bytes) {
-        (self.stream, self.bytes.freeze())
+        (self.stream, self.incoming.bytes.freeze())
     }
 
     /// The same for a tunnel.
     pub fn parts(&mut self) -> (&mut Stream, BytesMut) {
-        (&mut self.stream, std::mem::take(&mut self.bytes))
+        (&mut self.stream, std::mem::take(&mut self.incoming.bytes))
     }
 
     /// Waits for the first bytes of another request; `false` when none come in time, or never will.
     pub async fn awaken(&mut self, idle: Duration) -> bool {
-        if !self.bytes.is_empty() {
+        if !self.incoming.bytes.is_empty() {
             return true;
         }
         matches!(timeout(idle, self.fill()).await, Ok(Ok(1..)))
@@ -152,7 +144,9 @@ impl Http1 {
     /// Reads the head of a request, whole in so much time.
     pub async fn next_request(&mut self, whole: Duration) -> Result<(), NoRequest> {
         let due = Instant::now() + whole;
-        (self.searched, self.skipped, self.room) = (0, 0, READ_BYTES);
+        self.skipped = 0;
+        self.incoming.search_anew();
+        self.incoming.expect_little();
         loop {
             if self.take_head()? {
                 return Ok(());
@@ -167,14 +161,14 @@ impl Http1 {
 
     /// Takes a head, if a whole one is there.
     fn take_head(&mut self) -> Result<bool, NoRequest> {
-        if self.bytes.is_empty() {
+        if self.incoming.bytes.is_empty() {
             return Ok(false);
         }
         if self.http2 != Http2::No {
-            if self.bytes.starts_with(PREFACE) {
+            if self.incoming.bytes.starts_with(PREFACE) {
                 return Err(NoRequest::Http2);
             }
-            if PREFACE.starts_with(&self.bytes) {
+            if PREFACE.starts_with(&self.incoming.bytes) {
                 return Ok(false);
             }
             if self.http2 == Http2::Yes {
@@ -183,34 +177,35 @@ impl Http1 {
             self.http2 = Http2::No;
         }
         // They are passed over (RFC 9112, 2.2), and not looked through again with each that follows.
-        let blank = self.bytes.iter().take_while(|byte| is_blank(**byte));
+        let blank = self
+            .incoming
+            .bytes
+            .iter()
+            .take_while(|byte| is_blank(**byte));
         let blank = blank.count();
         if blank > 0 {
-            self.bytes.advance(blank);
-            self.searched = 0;
+            self.incoming.bytes.advance(blank);
+            self.incoming.search_anew();
             self.skipped += blank;
         }
         if self.skipped > HEAD_BYTES_MAX {
             return Err(NoRequest::Refused(NoHead::TooLarge));
         }
-        if self.bytes.is_empty() {
+        if self.incoming.bytes.is_empty() {
             return Ok(false);
         }
-        // The first look finds what is no head at all.
-        let is_first = self.searched == 0;
-        let searched = std::mem::replace(&mut self.searched, self.bytes.len());
-        let is_due = is_first || self.bytes.len() > HEAD_BYTES_MAX;
-        if !is_due && !may_end(&self.bytes, searched) {
+        if !self.incoming.may_have_head() {
             return Ok(false);
         }
-        let Some(head) = request::take(&mut self.bytes).map_err(NoRequest::Refused)? else {
+        let Some(head) = request::take(&mut self.incoming.bytes).map_err(NoRequest::Refused)?
+        else {
             return Ok(false);
         };
         self.request = head.parts;
         self.body = BodyReader::new(head.framing);
         self.keeps = head.keeps;
         self.answer = Answer::Due;
-        self.free();
+        self.incoming.free();
         Ok(true)
     }
 
@@ -227,10 +222,10 @@ impl Http1 {
     /// The next part of the body; `None` at its end.
     pub async fn read_body(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let step = self.body.take(&mut self.bytes);
+            let step = self.body.take(&mut self.incoming.bytes);
             match step.map_err(|Malformed(why)| broke(ErrorType::InvalidHTTPHeader, why))? {
                 Step::Part(part) => {
-                    self.free();
+                    self.incoming.free();
                     return Ok(Some(part));
                 }
                 Step::Ended => return Ok(None),
@@ -242,25 +237,25 @@ impl Http1 {
 
     /// Reads more of a body of this length, in one piece. Memory that is not reached is never touched, so a length that lies costs nothing.
     pub async fn gather_body(&mut self, length: usize) -> Result<()> {
-        let missing = length.saturating_sub(self.bytes.len());
+        let missing = length.saturating_sub(self.incoming.bytes.len());
         if missing == 0 {
             return Ok(());
         }
-        self.bytes.reserve(missing);
-        let read = self.stream.read_buf(&mut self.bytes).await;
+        self.incoming.bytes.reserve(missing);
+        let read = self.stream.read_buf(&mut self.incoming.bytes).await;
         some(read)
     }
 
     /// How much of a body of this length is there.
     pub fn gathered(&self, length: usize) -> usize {
-        self.bytes.len().min(length)
+        self.incoming.bytes.len().min(length)
     }
 
     /// Resolves when the client has left. Of one that sends more than is kept before its answer this is not seen any more: its connection
     /// pushes back, and its operation goes on to its end.
     pub async fn gone(&mut self) -> Box<Error> {
-        while self.bytes.len() <= EARLY_BYTES_MAX {
-            let read = read_small(&mut self.stream, &mut self.bytes).await;
+        while self.incoming.bytes.len() <= EARLY_BYTES_MAX {
+            let read = read_small(&mut self.stream, &mut self.incoming.bytes).await;
             if let Err(error) = some(read) {
                 return error;
             }
@@ -270,7 +265,7 @@ impl Http1 {
 
     /// Says that the body is wanted. HTTP/1.0 knows no such answer.
     pub async fn want_body(&mut self, time: Duration) -> Result<()> {
-        if self.request.version < http::Version::HTTP_11 || !self.bytes.is_empty() {
+        if self.request.version < http::Version::HTTP_11 || !self.incoming.bytes.is_empty() {
             return Ok(());
         }
         self.write_all(&[CONTINUE], time).await
@@ -289,7 +284,7 @@ impl Http1 {
 
     /// Whether bytes stand behind the request, other than the empty line that some clients put there.
     pub fn has_early(&self) -> bool {
-        self.body.has_ended() && !self.bytes.iter().all(|byte| is_blank(*byte))
+        self.body.has_ended() && !self.incoming.bytes.iter().all(|byte| is_blank(*byte))
     }
 
     /// Ends a request.
@@ -307,7 +302,7 @@ impl Http1 {
             return Finished::Closes;
         }
         if !self.has_early() {
-            self.bytes = BytesMut::new();
+            self.incoming.clear();
         }
         // Held while the connection is idle otherwise.
         self.request = Request::new(()).into_parts().0;
@@ -318,12 +313,12 @@ impl Http1 {
     pub fn break_off(&mut self) {
         self.keeps = false;
         self.body = BodyReader::new(Framing::Empty);
-        self.bytes = BytesMut::new();
+        self.incoming.clear();
     }
 
     /// Lets go of a body that nobody wants.
     pub fn forget(&mut self) {
-        self.bytes = BytesMut::new();
+        self.incoming.clear();
     }
 
     /// Closes the writing half, with TLS's last message. A client that reads nothing does not let it out.
@@ -333,19 +328,12 @@ impl Http1 {
 
     /// Reads and forgets the next bytes, whatever they are; 0 at their end.
     pub async fn discard(&mut self) -> usize {
-        let held = self.bytes.len();
-        self.bytes.clear();
+        let held = self.incoming.bytes.len();
+        self.incoming.bytes.clear();
         if held > 0 {
             return held;
         }
         self.fill().await.unwrap_or_default()
-    }
-
-    /// Lets go of room that nothing is left in: its other parts may be held for long, and it is held with each.
-    fn free(&mut self) {
-        if self.bytes.is_empty() {
-            self.bytes = BytesMut::new();
-        }
     }
 
     async fn fill_or_fail(&mut self) -> Result<()> {
@@ -355,14 +343,7 @@ impl Http1 {
 
     /// Reads more; 0 at the end.
     async fn fill(&mut self) -> io::Result<usize> {
-        let read = if self.room > READ_BYTES {
-            self.bytes.reserve(self.room);
-            self.stream.read_buf(&mut self.bytes).await?
-        } else {
-            read_small(&mut self.stream, &mut self.bytes).await?
-        };
-        self.room = next_room(self.room, read);
-        Ok(read)
+        self.incoming.fill(&mut self.stream).await
     }
 }
 

@@ -11,16 +11,14 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 use pingora_core::{Error, ErrorType, Result};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::socket::Socket;
-use crate::core::limits::HEAD_BYTES_MAX;
-use crate::proxy::io::{READ_BYTES, next_room, poll_read_small, read_small};
+use crate::proxy::io::{Incoming, poll_read_small};
 use crate::wire::Malformed;
 use crate::wire::answer::{self, Head};
 use crate::wire::body::{BodyReader, Step};
-use crate::wire::may_end;
 
 /// Time for the last message of a connection.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -33,10 +31,7 @@ const INTERIM_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Http1 {
     socket: Socket,
-    /// What was read and not yet given out.
-    bytes: BytesMut,
-    /// Room for the next read.
-    room: usize,
+    incoming: Incoming,
     /// The body of the answer, once its head has come.
     body: Option<BodyReader>,
     keeps: bool,
@@ -47,8 +42,6 @@ pub struct Http1 {
     /// Whether the whole request was written.
     is_sent: bool,
     interim: usize,
-    /// How much of what was read was looked through for the end of a head.
-    searched: usize,
 }
 
 /// A piece of a request.
@@ -88,15 +81,13 @@ impl Http1 {
     pub fn new(socket: Socket) -> Http1 {
         Http1 {
             socket,
-            bytes: BytesMut::new(),
-            room: READ_BYTES,
+            incoming: Incoming::new(),
             body: None,
             keeps: false,
             has_written: false,
             is_sent: false,
             keep_alive: None,
             interim: 0,
-            searched: 0,
         }
     }
 
@@ -141,13 +132,10 @@ impl Http1 {
     /// The head of the final answer. Interim ones (1xx) are skipped; 101 is final where a switch of protocols was asked for.
     pub async fn read_head(&mut self, switches: bool) -> Result<Head> {
         loop {
-            // The first look finds what is no head at all; the others wait for its end.
-            let searched = std::mem::replace(&mut self.searched, self.bytes.len());
-            let is_due = searched == 0
-                || self.bytes.len() > HEAD_BYTES_MAX
-                || may_end(&self.bytes, searched);
-            if is_due && let Some(head) = answer::take(&mut self.bytes).map_err(malformed)? {
-                self.searched = 0;
+            if self.incoming.may_have_head()
+                && let Some(head) = answer::take(&mut self.incoming.bytes).map_err(malformed)?
+            {
+                self.incoming.search_anew();
                 let is_switch = head.status == StatusCode::SWITCHING_PROTOCOLS;
                 if is_switch && !switches {
                     // What follows is no HTTP any more, whatever it looks like.
@@ -177,12 +165,9 @@ impl Http1 {
             let Some(body) = self.body.as_mut() else {
                 return Ok(None);
             };
-            match body.take(&mut self.bytes).map_err(malformed)? {
+            match body.take(&mut self.incoming.bytes).map_err(malformed)? {
                 Step::Part(part) => {
-                    if self.bytes.is_empty() {
-                        // What is left of the room would be held as long as the connection.
-                        self.bytes = BytesMut::new();
-                    }
+                    self.incoming.free();
                     return Ok(Some(part));
                 }
                 Step::Ended => return Ok(None),
@@ -198,10 +183,10 @@ impl Http1 {
 
     /// A part of the body that is there already. An error is left for whoever reads next.
     pub fn part_at_hand(&mut self) -> Option<Bytes> {
-        if self.bytes.is_empty() {
+        if self.incoming.bytes.is_empty() {
             return None;
         }
-        match self.body.as_mut()?.take(&mut self.bytes) {
+        match self.body.as_mut()?.take(&mut self.incoming.bytes) {
             Ok(Step::Part(part)) => Some(part),
             Ok(Step::NeedMore | Step::Ended) | Err(_) => None,
         }
@@ -214,7 +199,8 @@ impl Http1 {
 
     /// The socket, if another exchange may follow.
     pub fn into_reusable(self) -> Option<Socket> {
-        let is_clean = self.is_sent && self.keeps && self.has_ended() && self.bytes.is_empty();
+        let is_clean =
+            self.is_sent && self.keeps && self.has_ended() && self.incoming.bytes.is_empty();
         is_clean.then_some(self.socket)
     }
 
@@ -225,7 +211,7 @@ impl Http1 {
 
     /// The socket and what was read of it beyond the head.
     pub fn into_parts(self) -> (Socket, Bytes) {
-        (self.socket, self.bytes.freeze())
+        (self.socket, self.incoming.bytes.freeze())
     }
 
     /// Whether closing it takes a message.
@@ -246,17 +232,10 @@ impl Http1 {
     }
 
     async fn fill(&mut self) -> Result<usize> {
-        let read = if self.room > READ_BYTES {
-            self.bytes.reserve(self.room);
-            self.socket.read_buf(&mut self.bytes).await
-        } else {
-            read_small(&mut self.socket, &mut self.bytes).await
-        };
-        let read = read.map_err(|cause| {
+        let read = self.incoming.fill(&mut self.socket).await;
+        read.map_err(|cause| {
             Error::because(ErrorType::ReadError, "reading an answer", cause).into_up()
-        })?;
-        self.room = next_room(self.room, read);
-        Ok(read)
+        })
     }
 
     /// `None` when the server takes nothing now and has said something.
@@ -265,7 +244,7 @@ impl Http1 {
         pieces: &mut impl Buf,
         listens: bool,
     ) -> std::io::Result<Option<usize>> {
-        let (socket, bytes) = (&mut self.socket, &mut self.bytes);
+        let (socket, bytes) = (&mut self.socket, &mut self.incoming.bytes);
         let mut listens = listens;
         std::future::poll_fn(|context: &mut Context<'_>| {
             let mut slices = [IoSlice::new(&[]); 2];
@@ -285,7 +264,7 @@ impl Http1 {
 
     /// Lets out what waits in the stream; `false` when the server takes nothing now and has said something.
     async fn flush_some(&mut self, listens: bool) -> std::io::Result<bool> {
-        let (socket, bytes) = (&mut self.socket, &mut self.bytes);
+        let (socket, bytes) = (&mut self.socket, &mut self.incoming.bytes);
         let mut listens = listens;
         std::future::poll_fn(|context: &mut Context<'_>| {
             if let Poll::Ready(flushed) = Pin::new(&mut *socket).poll_flush(context) {
