@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use crate::wire::HeadSearch;
@@ -65,7 +65,13 @@ impl Incoming {
         self.search.is_due(&self.bytes)
     }
 
-    /// What comes next is another head, or the same without what stood before it.
+    /// Passes over so much before a head.
+    pub(super) fn skip(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.search_anew();
+    }
+
+    /// What comes next is another head.
     pub(super) fn search_anew(&mut self) {
         self.search = HeadSearch::default();
     }

@@ -1,4 +1,4 @@
-//! The metric families of the process: names, help and labels. Those of routes are in [`super::scrape`]; who counts what is in
+//! The metric families of the process: names, help and labels. Those of routes and profiles are in [`super::scrape`]; who counts what is in
 //! [`super::sink`]; the ledger's writer has its own.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Families {
         let made = Families::try_new();
         #[expect(
             clippy::expect_used,
-            reason = "names and labels are constants of this file, and every test builds them"
+            reason = "names and labels are constants, and every test builds them"
         )]
         made.expect("metric families are well-formed")
     }

@@ -3,6 +3,7 @@
 //! Not here: counting. Invariants: names become labels here and nowhere else; route-level counters are shown from the start, so that rates
 //! work, the others once they happened.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use prometheus::core::{Collector, Desc};
@@ -13,21 +14,21 @@ use super::tally::{Count, Histogram};
 use super::totals::{Exhaustion, RouteTotals, TargetTotals, Totals};
 use crate::core::suppression::Suppression;
 
-/// A family.
+/// A family with `L` labels.
 #[derive(Debug)]
-struct Family {
+struct Family<const L: usize> {
     name: &'static str,
     help: &'static str,
     /// In the order of the alphabet, as the text has them.
-    labels: &'static [&'static str],
+    labels: [&'static str; L],
     kind: MetricType,
 }
 
-const fn counter(
+const fn counter<const L: usize>(
     name: &'static str,
     help: &'static str,
-    labels: &'static [&'static str],
-) -> Family {
+    labels: [&'static str; L],
+) -> Family<L> {
     Family {
         name,
         help,
@@ -36,11 +37,11 @@ const fn counter(
     }
 }
 
-const fn histogram(
+const fn histogram<const L: usize>(
     name: &'static str,
     help: &'static str,
-    labels: &'static [&'static str],
-) -> Family {
+    labels: [&'static str; L],
+) -> Family<L> {
     Family {
         name,
         help,
@@ -49,126 +50,113 @@ const fn histogram(
     }
 }
 
-const REQUESTS: Family = counter(
+const REQUESTS: Family<4> = counter(
     "rondo_requests_total",
     "Requests that ended, by how.",
-    &["api", "outcome", "route", "status"],
+    ["api", "outcome", "route", "status"],
 );
-const DURATION: Family = histogram(
+const DURATION: Family<2> = histogram(
     "rondo_request_duration_seconds",
     "From the request header to the end.",
-    &["api", "route"],
+    ["api", "route"],
 );
-const FIRST_BYTE: Family = histogram(
+const FIRST_BYTE: Family<2> = histogram(
     "rondo_first_byte_seconds",
     "From the request header to the first byte of the answer.",
-    &["api", "route"],
+    ["api", "route"],
 );
-const OVERHEAD: Family = histogram(
+const OVERHEAD: Family<2> = histogram(
     "rondo_gateway_overhead_seconds",
     "Time spent in the gateway itself, up to the first byte.",
-    &["api", "route"],
+    ["api", "route"],
 );
-const FAILOVERS: Family = counter(
+const FAILOVERS: Family<4> = counter(
     "rondo_failovers_total",
     "Moves to another target, by class of the failure.",
-    &["from", "reason", "route", "to"],
+    ["from", "reason", "route", "to"],
 );
-const STOPS: Family = counter(
+const STOPS: Family<2> = counter(
     "rondo_stops_total",
     "Operations that ended with candidates left, by reason.",
-    &["reason", "route"],
+    ["reason", "route"],
 );
-const WAITS: Family = counter(
+const WAITS: Family<1> = counter(
     "rondo_exhaustion_waits_total",
     "Waits before a second round that were begun.",
-    &["route"],
+    ["route"],
 );
-const ADMISSIONS: Family = counter(
+const ADMISSIONS: Family<1> = counter(
     "rondo_exhaustion_admissions_total",
     "Waiting slots that were taken.",
-    &["route"],
+    ["route"],
 );
-const SUCCESSES: Family = counter(
+const SUCCESSES: Family<1> = counter(
     "rondo_exhaustion_successes_total",
     "Second rounds in which a target answered.",
-    &["route"],
+    ["route"],
 );
-const EXHAUSTIONS: Family = counter(
+const EXHAUSTIONS: Family<1> = counter(
     "rondo_route_exhaustions_total",
     "Operations that ended because every target rejected them.",
-    &["route"],
+    ["route"],
 );
-const RETRY_BUDGET: Family = counter(
+const RETRY_BUDGET: Family<1> = counter(
     "rondo_retry_budget_exhausted_total",
     "Operations to which the route's retry budget refused an extra send.",
-    &["route"],
+    ["route"],
 );
-const WAIT_SECONDS: Family = histogram(
+const WAIT_SECONDS: Family<1> = histogram(
     "rondo_exhaustion_wait_seconds",
     "Waits before a second round, those cut short included.",
-    &["route"],
+    ["route"],
 );
-const WAIT_ENDS: Family = counter(
+const WAIT_ENDS: Family<2> = counter(
     "rondo_exhaustion_ends_total",
     "How what was admitted came to its end; sums up to the admissions.",
-    &["end", "route"],
+    ["end", "route"],
 );
-const SUPPRESSIONS: Family = counter(
+const SUPPRESSIONS: Family<2> = counter(
     "rondo_exhaustion_suppressions_total",
     "Second rounds that were suppressed, by reason.",
-    &["reason", "route"],
+    ["reason", "route"],
 );
-const SENDS: Family = counter(
+const SENDS: Family<3> = counter(
     "rondo_upstream_sends_total",
     "Sends, counted at the dispatch point.",
-    &["round", "route", "target"],
+    ["round", "route", "target"],
 );
-const SKIPPED: Family = counter(
+const SKIPPED: Family<3> = counter(
     "rondo_candidates_skipped_total",
     "Candidates passed over without a send because they cooled.",
-    &["round", "route", "target"],
+    ["round", "route", "target"],
 );
-const ATTEMPTS: Family = counter(
+const ATTEMPTS: Family<5> = counter(
     "rondo_attempts_total",
     "Attempts that were settled, by delivery class and what followed.",
-    &["decision", "outcome", "round", "route", "target"],
+    ["decision", "outcome", "round", "route", "target"],
 );
-const RETRIES: Family = counter(
+const RETRIES: Family<3> = counter(
     "rondo_provider_retries_total",
     "Tries derived on the same target, by status of the failure before.",
-    &["route", "status", "target"],
+    ["route", "status", "target"],
 );
-const PROFILES: Family = counter(
+const PROFILES: Family<1> = counter(
     "rondo_profile_operations_total",
     "Operations that ended, by the profile of their route.",
-    &["profile"],
+    ["profile"],
 );
 
-/// All of them.
-const FAMILIES: [&Family; 19] = [
-    &REQUESTS,
-    &DURATION,
-    &FIRST_BYTE,
-    &OVERHEAD,
-    &FAILOVERS,
-    &STOPS,
-    &WAITS,
-    &ADMISSIONS,
-    &SUCCESSES,
-    &EXHAUSTIONS,
-    &RETRY_BUDGET,
-    &WAIT_SECONDS,
-    &WAIT_ENDS,
-    &SUPPRESSIONS,
-    &SENDS,
-    &SKIPPED,
-    &ATTEMPTS,
-    &RETRIES,
-    &PROFILES,
-];
+impl<const L: usize> Family<L> {
+    fn desc(&self) -> prometheus::Result<Desc> {
+        let labels = self.labels.map(str::to_owned).to_vec();
+        Desc::new(
+            self.name.to_owned(),
+            self.help.to_owned(),
+            labels,
+            HashMap::new(),
+        )
+    }
 
-impl Family {
     fn of(&self, rows: impl IntoIterator<Item = Metric>) -> MetricFamily {
         let mut family = MetricFamily::default();
         family.set_name(self.name.to_owned());
@@ -179,17 +167,17 @@ impl Family {
     }
 
     /// A row without its numbers. The values are in the order of the labels.
-    fn row(&self, values: &[&str]) -> Metric {
+    fn row(&self, values: [&str; L]) -> Metric {
         let labels = self.labels.iter().zip(values).map(|(name, value)| {
             let mut pair = LabelPair::default();
             pair.set_name((*name).to_owned());
-            pair.set_value((*value).to_owned());
+            pair.set_value(value.to_owned());
             pair
         });
         Metric::from_label(labels.collect())
     }
 
-    fn count(&self, values: &[&str], count: u64) -> Metric {
+    fn count(&self, values: [&str; L], count: u64) -> Metric {
         let mut counter = Counter::default();
         #[expect(
             clippy::cast_precision_loss,
@@ -201,7 +189,7 @@ impl Family {
         row
     }
 
-    fn times<const N: usize>(&self, values: &[&str], histogram: &Histogram<N>) -> Metric {
+    fn times<const N: usize>(&self, values: [&str; L], histogram: &Histogram<N>) -> Metric {
         let (within, count, sum) = histogram.read();
         let buckets = within.into_iter().map(|(bound, count)| {
             let mut bucket = Bucket::default();
@@ -227,18 +215,30 @@ pub(super) struct Scrape {
 
 impl Scrape {
     pub(super) fn new(totals: Arc<Totals>) -> prometheus::Result<Scrape> {
-        let descs = FAMILIES.into_iter().map(|family| {
-            let labels = family.labels.iter().map(|name| (*name).to_owned());
-            Desc::new(
-                family.name.to_owned(),
-                family.help.to_owned(),
-                labels.collect(),
-                std::collections::HashMap::new(),
-            )
-        });
+        let descs = [
+            REQUESTS.desc(),
+            DURATION.desc(),
+            FIRST_BYTE.desc(),
+            OVERHEAD.desc(),
+            FAILOVERS.desc(),
+            STOPS.desc(),
+            WAITS.desc(),
+            ADMISSIONS.desc(),
+            SUCCESSES.desc(),
+            EXHAUSTIONS.desc(),
+            RETRY_BUDGET.desc(),
+            WAIT_SECONDS.desc(),
+            WAIT_ENDS.desc(),
+            SUPPRESSIONS.desc(),
+            SENDS.desc(),
+            SKIPPED.desc(),
+            ATTEMPTS.desc(),
+            RETRIES.desc(),
+            PROFILES.desc(),
+        ];
         Ok(Scrape {
             totals,
-            descs: descs.collect::<prometheus::Result<_>>()?,
+            descs: descs.into_iter().collect::<prometheus::Result<_>>()?,
         })
     }
 }
@@ -257,7 +257,7 @@ impl Collector for Scrape {
         let profiles = self.totals.profiles();
         let profiles = profiles
             .iter()
-            .map(|(name, count)| PROFILES.count(&[name], *count));
+            .map(|(name, count)| PROFILES.count([name], *count));
         let mut families = of_requests(&routes);
         families.extend(of_exhaustion(&routes));
         families.extend(of_targets(&targets));
@@ -271,25 +271,25 @@ fn of_requests(routes: &[Arc<RouteTotals>]) -> Vec<MetricFamily> {
         let kinds = route.requests.read().into_iter();
         kinds.map(|((api, outcome, status), count)| {
             let (api, status) = (labels::api_name(api), labels::status_label(status));
-            REQUESTS.count(&[api, outcome.label(), &route.name, &status], count)
+            REQUESTS.count([api, outcome.label(), &route.name, &status], count)
         })
     });
     let stops = routes.iter().flat_map(|route| {
         let kinds = route.stops.read().into_iter();
-        kinds.map(|(stop, count)| STOPS.count(&[stop.label(), &route.name], count))
+        kinds.map(|(stop, count)| STOPS.count([stop.label(), &route.name], count))
     });
     let failovers = routes.iter().flat_map(|route| {
+        let kinds = route.failovers.read().into_iter();
         let targets = route.targets();
-        let name = move |number: usize| {
-            let target = targets.get(number);
+        let name = move |number: Option<usize>| {
+            let target = number.and_then(|number| targets.get(number));
             target.map_or_else(
                 || Arc::from(labels::NONE),
                 |target| Arc::clone(&target.name),
             )
         };
-        let kinds = route.failovers.read().into_iter();
         kinds.map(move |((from, to, reason), count)| {
-            FAILOVERS.count(&[&name(from), reason, &route.name, &name(to)], count)
+            FAILOVERS.count([&name(from), reason, &route.name, &name(to)], count)
         })
     });
     let timed = || {
@@ -304,9 +304,9 @@ fn of_requests(routes: &[Arc<RouteTotals>]) -> Vec<MetricFamily> {
         REQUESTS.of(requests),
         STOPS.of(stops),
         FAILOVERS.of(failovers),
-        DURATION.of(timed().map(|(labels, times)| DURATION.times(&labels, &times.duration))),
-        FIRST_BYTE.of(timed().map(|(labels, times)| FIRST_BYTE.times(&labels, &times.first_byte))),
-        OVERHEAD.of(timed().map(|(labels, times)| OVERHEAD.times(&labels, &times.overhead))),
+        DURATION.of(timed().map(|(labels, times)| DURATION.times(labels, &times.duration))),
+        FIRST_BYTE.of(timed().map(|(labels, times)| FIRST_BYTE.times(labels, &times.first_byte))),
+        OVERHEAD.of(timed().map(|(labels, times)| OVERHEAD.times(labels, &times.overhead))),
     ]
 }
 
@@ -314,7 +314,7 @@ fn of_requests(routes: &[Arc<RouteTotals>]) -> Vec<MetricFamily> {
 type Of = fn(&Exhaustion) -> &Count;
 
 /// Families with one counter a route.
-const PLAIN: [(&Family, Of); 5] = [
+const PLAIN: [(&Family<1>, Of); 5] = [
     (&WAITS, |counted| &counted.waits),
     (&ADMISSIONS, |counted| &counted.admissions),
     (&SUCCESSES, |counted| &counted.successes),
@@ -324,27 +324,29 @@ const PLAIN: [(&Family, Of); 5] = [
 
 fn of_exhaustion(routes: &[Arc<RouteTotals>]) -> Vec<MetricFamily> {
     let routes = || routes.iter().filter(|route| route.is_route());
-    let mut families = Vec::new();
-    for (family, of) in PLAIN {
-        let rows = routes().map(|route| family.count(&[&route.name], of(&route.exhaustion).get()));
-        families.push(family.of(rows));
-    }
     let waits = routes().map(|route| {
         let waited = &route.exhaustion.wait_seconds;
-        WAIT_SECONDS.times(&[&route.name], waited)
+        WAIT_SECONDS.times([&route.name], waited)
     });
     let ends = routes().flat_map(|route| {
         let ends = ENDS.into_iter().zip(&route.exhaustion.ends);
-        ends.map(|(end, count)| WAIT_ENDS.count(&[end, &route.name], count.get()))
+        ends.map(|(end, count)| WAIT_ENDS.count([end, &route.name], count.get()))
     });
     let suppressions = routes().flat_map(|route| {
         let reasons = Suppression::ALL.iter().zip(&route.exhaustion.suppressions);
         reasons
-            .map(|(reason, count)| SUPPRESSIONS.count(&[reason.label(), &route.name], count.get()))
+            .map(|(reason, count)| SUPPRESSIONS.count([reason.label(), &route.name], count.get()))
     });
-    families.push(WAIT_SECONDS.of(waits));
-    families.push(WAIT_ENDS.of(ends));
-    families.push(SUPPRESSIONS.of(suppressions));
+    // Ends are read before what ends, here as with attempts and sends: a scrape shows no end of what it does not show.
+    let mut families = vec![
+        WAIT_ENDS.of(ends),
+        WAIT_SECONDS.of(waits),
+        SUPPRESSIONS.of(suppressions),
+    ];
+    for (family, of) in PLAIN {
+        let rows = routes().map(|route| family.count([&route.name], of(&route.exhaustion).get()));
+        families.push(family.of(rows));
+    }
     families
 }
 
@@ -356,25 +358,25 @@ fn of_targets(routes: &[(&str, Vec<Arc<TargetTotals>>)]) -> Vec<MetricFamily> {
         let routes = routes.iter();
         routes.flat_map(|(route, targets)| targets.iter().map(|target| (*route, &**target)))
     };
-    let by_round = |family: &'static Family, of: fn(&TargetTotals) -> &[Count; ROUNDS.len()]| {
+    let by_round = |family: &'static Family<3>, of: fn(&TargetTotals) -> &[Count; ROUNDS.len()]| {
         family.of(targets().flat_map(|(route, target)| {
             let rounds = ROUNDS.into_iter().zip(of(target));
             rounds
-                .map(move |(round, count)| family.count(&[round, route, &target.name], count.get()))
+                .map(move |(round, count)| family.count([round, route, &target.name], count.get()))
         }))
     };
     let retries = targets().flat_map(|(route, target)| {
         let kinds = target.retries.read().into_iter();
         kinds.map(move |(status, count)| {
             let status = labels::status_label(status);
-            RETRIES.count(&[route, &status, &target.name], count)
+            RETRIES.count([route, &status, &target.name], count)
         })
     });
     vec![
-        by_round(&SENDS, |target| &target.sends),
-        by_round(&SKIPPED, |target| &target.skipped),
         ATTEMPTS.of(targets().flat_map(attempts)),
         RETRIES.of(retries),
+        by_round(&SENDS, |target| &target.sends),
+        by_round(&SKIPPED, |target| &target.skipped),
     ]
 }
 
@@ -387,10 +389,32 @@ fn attempts((route, target): Target<'_>) -> Vec<Metric> {
             let happened = decisions.filter_map(|(decision, count)| {
                 let count = Some(count.get()).filter(|count| *count > 0)?;
                 let values = [decision, delivery, round, route, &*target.name];
-                Some(ATTEMPTS.count(&values, count))
+                Some(ATTEMPTS.count(values, count))
             });
             rows.extend(happened);
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // R-S22: what is shown is what was registered, so that no two families can have one name.
+    #[test]
+    fn every_family_that_is_shown_was_announced() -> prometheus::Result<()> {
+        let scrape = Scrape::new(Arc::default())?;
+        let mut announced: Vec<String> = scrape
+            .desc()
+            .iter()
+            .map(|desc| desc.fq_name.clone())
+            .collect();
+        let shown = scrape.collect().into_iter();
+        let mut shown: Vec<String> = shown.map(|family| family.name().to_owned()).collect();
+        announced.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(announced, shown);
+        Ok(())
+    }
 }

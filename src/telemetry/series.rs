@@ -108,7 +108,7 @@ impl RouteSeries {
         }
     }
 
-    /// Counts what the executor tells.
+    /// Counts what the executor tells of a route.
     pub(super) fn note(&self, note: &Note) {
         let exhaustion = &self.totals.exhaustion;
         match note {
@@ -129,9 +129,8 @@ impl RouteSeries {
             }
             Note::Failover { from, to, reason } => {
                 let number = |at: usize| self.targets.get(at).map(|target| target.number);
-                if let Some((from, to)) = number(*from).zip(number(*to)) {
-                    self.totals.failovers.count((from, to, reason));
-                }
+                let kind = (number(*from), number(*to), *reason);
+                self.totals.failovers.count(kind);
             }
             // One fact here: the slot is taken in the step that begins the wait.
             Note::WaitBegun => {

@@ -122,10 +122,20 @@ impl Telemetry {
     fn count(&self, facts: &OperationFacts, note: &Note) {
         match note {
             Note::Unexpected(event) => self.families.unexpected.with_label_values(&[event]).inc(),
-            // Most notes of most requests: nobody looks for their series.
+            // Half the notes of a plain request, whose series nobody has to look for.
             Note::AttemptOpened(_) | Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {}
             Note::OperationSettled(settled) if settled.stop.is_none() => {}
-            counted => self.generations.count(facts, |series| series.note(counted)),
+            Note::OperationSettled(_)
+            | Note::SendDispatched(_)
+            | Note::AttemptSettled(_)
+            | Note::Skipped { .. }
+            | Note::Failover { .. }
+            | Note::WaitBegun
+            | Note::WaitEnded { .. }
+            | Note::SecondRoundEnded(_)
+            | Note::Suppressed(_)
+            | Note::RetryBudgetExhausted
+            | Note::RouteExhausted => self.generations.count(facts, |series| series.note(note)),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! What routes count with: numbers that lie side by side, so that a request touches a few cache lines, however many routes there are.
 //!
-//! Not here: names, labels, the text of a scrape ([`super::totals`]). Invariants: numbers only go up; what was counted is counted once,
+//! Not here: names, labels, the text of a scrape ([`super::scrape`]). Invariants: numbers only go up; what was counted is counted once,
 //! by whichever thread.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Kinds that are found without a lock. A route's requests end in one or two ways all day.
-const NEAR: usize = 4;
+use foldhash::fast::RandomState;
+
+/// Kinds that are found without a lock: more than the ways in which most routes' requests ever end.
+const NEAR: usize = 8;
 
 /// A counter.
 #[derive(Debug, Default)]
@@ -28,7 +30,8 @@ impl Count {
     }
 }
 
-/// A histogram of durations with `N` upper bounds, in seconds, ascending.
+/// A histogram of durations with `N` upper bounds, in seconds, ascending. Its count is that of its buckets; its sum is read apart, and may
+/// lack what is being observed at that moment.
 #[derive(Debug)]
 pub(super) struct Histogram<const N: usize> {
     /// The bits of an `f64`, in seconds.
@@ -78,14 +81,14 @@ impl<const N: usize> Histogram<N> {
 pub(super) struct Kinds<K> {
     /// Those that happened first.
     near: [(OnceLock<K>, Count); NEAR],
-    others: Mutex<HashMap<K, u64>>,
+    others: RwLock<HashMap<K, Count, RandomState>>,
 }
 
 impl<K> Default for Kinds<K> {
     fn default() -> Kinds<K> {
         Kinds {
             near: std::array::from_fn(|_| (OnceLock::new(), Count::default())),
-            others: Mutex::default(),
+            others: RwLock::default(),
         }
     }
 }
@@ -99,9 +102,13 @@ impl<K: Copy + Eq + Hash> Kinds<K> {
                 return count.inc();
             }
         }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = others.entry(kind).or_default();
-        *count = count.saturating_add(1);
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = others.get(&kind) {
+            return count.inc();
+        }
+        drop(others);
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        others.entry(kind).or_default().inc();
     }
 
     /// How many there were of each.
@@ -109,14 +116,16 @@ impl<K: Copy + Eq + Hash> Kinds<K> {
         let near = self.near.iter();
         let near = near.filter_map(|(kind, count)| Some((*kind.get()?, count.get())));
         let mut all: Vec<(K, u64)> = near.filter(|(_, count)| *count > 0).collect();
-        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(others.iter().map(|(kind, count)| (*kind, *count)));
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        all.extend(others.iter().map(|(kind, count)| (*kind, count.get())));
         all
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     // R-S22: a bound belongs to its bucket, buckets are cumulative, and what lies above all of them is counted.
@@ -133,28 +142,27 @@ mod tests {
         assert!((sum - 7.401).abs() < 1e-9, "{sum}");
     }
 
-    // R-S22: nothing is lost or counted under another kind when threads meet new kinds at the same time.
+    // R-S22: nothing is lost or counted under another kind when threads meet new kinds at the same moment.
     #[test]
     fn kinds_that_threads_meet_together_are_counted_once_each() {
-        const KINDS: u16 = 9;
-        const EACH: u64 = 2_000;
-        let kinds = Kinds::default();
-        std::thread::scope(|scope| {
-            for thread in 0..4_u16 {
-                let kinds = &kinds;
-                scope.spawn(move || {
-                    for round in 0..EACH {
-                        for kind in 0..KINDS {
-                            // Each thread begins with another one.
-                            kinds.count((kind + thread + u16::from(round % 2 == 0)) % KINDS);
-                        }
-                    }
-                });
-            }
-        });
-        let mut found = kinds.read();
-        found.sort_unstable();
-        let wanted: Vec<(u16, u64)> = (0..KINDS).map(|kind| (kind, 4 * EACH)).collect();
-        assert_eq!(found, wanted);
+        const KINDS: u16 = 11;
+        const THREADS: u16 = 4;
+        let wanted: Vec<(u16, u64)> = (0..KINDS).map(|kind| (kind, THREADS.into())).collect();
+        for _ in 0..500 {
+            let (kinds, start) = (Kinds::default(), Barrier::new(THREADS.into()));
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (kinds, start) = (&kinds, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        // Two begin with the same one, two with others.
+                        (0..KINDS).for_each(|kind| kinds.count((kind + thread / 2) % KINDS));
+                    });
+                }
+            });
+            let mut found = kinds.read();
+            found.sort_unstable();
+            assert_eq!(found, wanted);
+        }
     }
 }

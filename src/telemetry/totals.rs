@@ -30,8 +30,8 @@ static OVERHEAD_BUCKETS: [f64; 14] = [
 
 /// A request's kind: how it ended and with which status.
 pub(super) type RequestKind = (usize, OperationOutcome, u16);
-/// A failover's kind: from, to (numbers of targets), class of the failure.
-pub(super) type FailoverKind = (usize, usize, &'static str);
+/// A failover's kind: from, to (numbers of targets, `None` for one that the route does not have), class of the failure.
+pub(super) type FailoverKind = (Option<usize>, Option<usize>, &'static str);
 
 /// What is counted for one route, or for requests without one.
 #[derive(Debug)]

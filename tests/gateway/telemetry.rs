@@ -385,3 +385,40 @@ fn operations_of_old_snapshots_still_count() {
     assert_eq!(world.sum("rondo_config_info"), 1.0);
     assert_balanced(&world);
 }
+
+// R-S22, R-C2: a failover counts under the names that its targets have, whatever their order is in the snapshot of the operation.
+#[test]
+fn failovers_keep_their_names_when_targets_change_places() {
+    let mut world = World::new();
+    world.run(0, "before", &[Does::Throttle, Does::Answer]);
+    let (first, second) = (
+        "- { name: primary, provider: acme }",
+        "- { name: backup, provider: acme, model: gpt-prod }",
+    );
+    let swapped = YAML.replace(first, "-").replace(second, first).replacen(
+        "      -\n",
+        &format!("      {second}\n"),
+        1,
+    );
+    let mut next = Arc::try_unwrap(compiled(&swapped, Some(&world.snapshot))).unwrap();
+    next.generation = 2;
+    world.snapshot = Arc::new(next);
+    world
+        .telemetry
+        .adopt(&world.snapshot, ReloadResult::Success);
+    world.micros += 60_000_000;
+    world.run(0, "after", &[Does::Throttle, Does::Answer]);
+    let failover = |from: &str, to: &str| {
+        format!(
+            "rondo_failovers_total{{from=\"{from}\",reason=\"throttle\",route=\"gpt\",to=\"{to}\"}}"
+        )
+    };
+    counts(
+        &world,
+        &[
+            (&failover("primary", "backup"), 1.0),
+            (&failover("backup", "primary"), 1.0),
+        ],
+    );
+    assert_balanced(&world);
+}

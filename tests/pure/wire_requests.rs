@@ -39,6 +39,21 @@ fn dripped(bytes: &[u8]) -> Result<Option<(Head, usize)>, NoHead> {
 }
 
 #[test]
+fn a_head_that_drips_in_is_looked_for_at_its_lines_ends_alone() {
+    // R-X1: a byte at a time costs no parse each, and one beyond the bound is not waited for.
+    let head = format!(
+        "POST /x HTTP/1.1\r\nhost: h\r\nx: {}\r\n\r\n",
+        "y".repeat(10_000)
+    );
+    let mut search = HeadSearch::default();
+    let looks = (1..=head.len()).filter(|come| search.is_due(&head.as_bytes()[..*come]));
+    assert_eq!(looks.collect::<Vec<_>>(), [1, head.len()]);
+    let endless = vec![b'y'; HEAD_BYTES_MAX + 1];
+    assert!(!search.is_due(&endless[..HEAD_BYTES_MAX]));
+    assert!(search.is_due(&endless));
+}
+
+#[test]
 fn a_request_line_is_read_as_it_stands() {
     // R-X1
     for (line, method, target) in [

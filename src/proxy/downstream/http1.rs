@@ -7,7 +7,7 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::Request;
 use http::request::Parts;
 use pingora_core::protocols::Stream;
@@ -184,8 +184,7 @@ impl Http1 {
             .take_while(|byte| is_blank(**byte));
         let blank = blank.count();
         if blank > 0 {
-            self.incoming.bytes.advance(blank);
-            self.incoming.search_anew();
+            self.incoming.skip(blank);
             self.skipped += blank;
         }
         if self.skipped > HEAD_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! The shapes that the writer knows by number, so that a row costs a comparison and not a row of its own.
+//! The shapes that the writer knows by number, so that a row costs a hash and a comparison, and not a row of its own.
 //!
 //! Not here: what a shape holds ([`super::layout`]). Invariant: a shape is given to no row whose number is more than [`SPAN`] above the
 //! highest that there was when it was made. So a shape is in no use, and may be deleted, once all rows are above that: no clock, no count
