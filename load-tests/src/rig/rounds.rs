@@ -5,7 +5,7 @@
 use std::io;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::http::{chat, post};
 use super::load::{self, MILLI, Outcome, SECOND};
@@ -14,7 +14,7 @@ use super::process::{Cpu, Memory, busy_seconds, memory};
 use super::scenario::{Load, Scenario};
 use super::sys::now;
 use super::system::System;
-use super::upstream::{Answer, Port};
+use super::upstream::{Answer, Counts, Port};
 use crate::report::stats::quantile;
 
 /// Seconds of a load that are not measured, before those that are.
@@ -184,6 +184,10 @@ impl Turn<'_> {
         if matches!(self.scenario.upstreams.primary, Answer::Throttle { .. }) {
             let share = self.meter.asked(self.upstreams) / outcome.all() as f64;
             sample.metrics.push(("primary asked, share", share));
+            let opened = self.meter.connected(self.upstreams) * 1e4 / outcome.all() as f64;
+            sample
+                .metrics
+                .push(("connections to upstreams/10k requests", opened));
         }
         sample.take(outcome);
     }
@@ -357,6 +361,7 @@ struct Meter {
     busy: f64,
     at: u64,
     asked: u64,
+    connections: u64,
 }
 
 impl Meter {
@@ -368,6 +373,7 @@ impl Meter {
             busy: busy_seconds(),
             at: now(),
             asked: primary_seen(upstreams),
+            connections: seen(upstreams, |counts| &counts.connections),
         }
     }
 
@@ -391,6 +397,11 @@ impl Meter {
     fn asked(&self, upstreams: &[Port]) -> f64 {
         (primary_seen(upstreams) - self.asked) as f64
     }
+
+    /// Connections that upstreams have accepted since.
+    fn connected(&self, upstreams: &[Port]) -> f64 {
+        (seen(upstreams, |counts| &counts.connections) - self.connections) as f64
+    }
 }
 
 /// Requests that the primaries have seen: the first port, and the one that stands for it where peers need another status.
@@ -404,10 +415,13 @@ fn primary_seen(upstreams: &[Port]) -> u64 {
 }
 
 fn requests_seen(upstreams: &[Port]) -> u64 {
-    upstreams
-        .iter()
-        .map(|port| port.counts.requests.load(Ordering::Relaxed))
-        .sum()
+    seen(upstreams, |counts| &counts.requests)
+}
+
+/// What all ports together have seen of something.
+fn seen(upstreams: &[Port], what: fn(&Counts) -> &AtomicU64) -> u64 {
+    let seen = |port: &Port| what(&port.counts).load(Ordering::Relaxed);
+    upstreams.iter().map(seen).sum()
 }
 
 /// Events that were scripted and did not arrive.
