@@ -11,6 +11,8 @@ RUN apt-get update \
 WORKDIR /src
 # Cargo checks that the tests named in its manifest exist, so they are there although the image has none of them.
 COPY Cargo.toml Cargo.lock ./
+# How the allocator is built.
+COPY .cargo .cargo
 COPY src src
 COPY tests tests
 COPY README.md LICENSE ./

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: rondo-load-tests run NAME|all [--rounds N] [--short] [--binary FILE] [--before FILE] [--dir DIR] [--systems A,B]
-       rondo-load-tests modes a|..|h|all [--short] [--binary FILE] [--dir DIR]
+       rondo-load-tests modes a|..|h|all [--rounds N] [--short] [--seed N] [--rate N] [--clients N] [--binary FILE] [--dir DIR]
        rondo-load-tests report [DIR]
        rondo-load-tests chunks|closed|crash|holding|ledger-outage|overload|soak
   --binary FILE               the gateway (target/release/rondo)

@@ -20,7 +20,7 @@ pub const CLIENT_HEADER_TIMEOUT_MS: u64 = 30_000;
 pub const MIN_UPLOAD_BYTES_PER_SECOND: u64 = 1024;
 /// A tenth of a slow stream of tokens: who reads less than that is not reading, and its upstream should not generate for it.
 pub const MIN_DOWNLOAD_BYTES_PER_SECOND: u64 = 256;
-/// Some 100 KiB of memory each beside the body, so a gigabyte, and two file descriptors. A gateway that answers in ten seconds serves a
+/// Some 20 KiB of memory each beside the body, so 200 MiB, and two file descriptors. A gateway that answers in ten seconds serves a
 /// thousand a second within it; what comes above it is an outage or a mistake.
 pub const MAX_IN_FLIGHT: u64 = 10_000;
 /// Each operation over HTTP/1.1 has one, and as many are idle between requests.
