@@ -35,11 +35,15 @@ pub fn needs_restart(running: &Snapshot, new: &Snapshot) -> Vec<String> {
         ("admin.listen", running.admin.listen != new.admin.listen),
         ("ledger", running.ledger != new.ledger),
     ];
-    settings
+    let restart = settings
         .into_iter()
         .filter(|(_, differs)| *differs)
-        .map(|(key, _)| format!("{key}: changed; takes effect after a restart"))
-        .collect()
+        .map(|(key, _)| format!("{key}: changed; takes effect after a restart"));
+    // A listener is told once how long a connection of HTTP/2 may be idle.
+    let keepalive = (a.keepalive_timeout != b.keepalive_timeout).then(|| {
+        "server.keepalive_timeout_ms: changed; takes effect at once for HTTP/1.1, after a restart for HTTP/2".to_owned()
+    });
+    restart.chain(keepalive).collect()
 }
 
 fn differences(path: &str, old: &Value, new: &Value, found: &mut Vec<String>) {

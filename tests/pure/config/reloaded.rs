@@ -208,7 +208,7 @@ fn a_changed_order_of_targets_is_told() {
 #[test]
 fn what_needs_a_restart_is_listed() {
     let first = snapshot(GOOD);
-    let head = "server: { listen: [{ address: \"127.0.0.1:8081\" }], threads: 9, shutdown_grace_ms: 1, route_headers: false }\nadmin: { listen: off }\n";
+    let head = "server: { listen: [{ address: \"127.0.0.1:8081\" }], threads: 9, shutdown_grace_ms: 1, keepalive_timeout_ms: 9000, route_headers: false }\nadmin: { listen: off }\n";
     // More sends for one operation take effect at once: the attempt loop is bounded by a constant.
     let text = with_routing("max_upstream_sends: 9").replace("store: \"off\"", "store: sqlite");
     let second = reload(&first, &format!("{head}{text}"));
@@ -218,6 +218,7 @@ fn what_needs_a_restart_is_listed() {
         "server.shutdown_grace_ms: changed; takes effect after a restart",
         "admin.listen: changed; takes effect after a restart",
         "ledger: changed; takes effect after a restart",
+        "server.keepalive_timeout_ms: changed; takes effect at once for HTTP/1.1, after a restart for HTTP/2",
     ];
     assert_eq!(second.needs_restart, expected);
     assert_eq!(needs_restart(&second.snapshot, &second.snapshot), [""; 0]);
