@@ -1,4 +1,4 @@
-//! The metric families of the process: names, help and labels. Those of routes and profiles are in [`super::scrape`]; who counts what is in
+//! The metric families of the process: names, help and labels. Those of routes and profiles are in [`super::family`]; who counts what is in
 //! [`super::sink`]; the ledger's writer has its own.
 
 use std::sync::Arc;

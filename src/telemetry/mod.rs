@@ -6,6 +6,7 @@
 //! by position, not by its labels.
 
 mod access_log;
+mod family;
 mod generations;
 mod labels;
 mod ledger;

@@ -190,6 +190,14 @@ impl RouteSeries {
     }
 }
 
+/// Whether [`RouteSeries::note`] may count this. Half the notes of a plain request are not: nobody has to look for their series.
+pub(super) fn is_of_route(note: &Note) -> bool {
+    match note {
+        Note::OperationSettled(settled) => settled.stop.is_some(),
+        other => !matches!(other, Note::AttemptOpened(_)),
+    }
+}
+
 fn inc(count: Option<&Count>) {
     if let Some(count) = count {
         count.inc();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::series::FirstByte;
+use super::series::{FirstByte, is_of_route};
 use super::{Telemetry, access_log, labels};
 use crate::core::usage::Usage;
 use crate::executor::effect::{Begin, Note};
@@ -120,22 +120,10 @@ impl Observer for Telemetry {
 
 impl Telemetry {
     fn count(&self, facts: &OperationFacts, note: &Note) {
-        match note {
-            Note::Unexpected(event) => self.families.unexpected.with_label_values(&[event]).inc(),
-            // Half the notes of a plain request, whose series nobody has to look for.
-            Note::AttemptOpened(_) | Note::RetryScheduled { .. } | Note::RetriesExhausted(_) => {}
-            Note::OperationSettled(settled) if settled.stop.is_none() => {}
-            Note::OperationSettled(_)
-            | Note::SendDispatched(_)
-            | Note::AttemptSettled(_)
-            | Note::Skipped { .. }
-            | Note::Failover { .. }
-            | Note::WaitBegun
-            | Note::WaitEnded { .. }
-            | Note::SecondRoundEnded(_)
-            | Note::Suppressed(_)
-            | Note::RetryBudgetExhausted
-            | Note::RouteExhausted => self.generations.count(facts, |series| series.note(note)),
+        if let Note::Unexpected(event) = note {
+            self.families.unexpected.with_label_values(&[event]).inc();
+        } else if is_of_route(note) {
+            self.generations.count(facts, |series| series.note(note));
         }
     }
 }
